@@ -1,0 +1,122 @@
+"""A scenario resolved into a system: the hardware with the user's overrides, the model, the layouts and the profile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from rlsim import catalog
+from rlsim.catalog import GpuSpec
+from rlsim.catalog.profiles import Profile, profile_for
+from rlsim.layout import EngineLayout, TrainLayout, engine_layout, train_layout
+from rlsim.model import ModelSpec
+from rlsim.scenario.schema import RolloutEntry, Scenario
+
+
+@dataclass(frozen=True)
+class Pool:
+    """GPUs of one kind that one role can use.
+
+    `nic` is bytes/s per GPU in one direction; `price` is dollars per GPU-hour; `gpu` already holds the file's
+    overrides of catalog figures.
+    """
+
+    name: str
+    gpu: GpuSpec
+    gpus: int
+    gpus_per_node: int
+    nvlink_domain: int
+    nic: float
+    price: float
+
+    @property
+    def nodes(self) -> int:
+        return -(-self.gpus // self.gpus_per_node)
+
+
+@dataclass(frozen=True)
+class RolloutPart:
+    """One kind of rollout engine: what the file says, the GPUs it runs on, and its layout."""
+
+    entry: RolloutEntry
+    pool: Pool
+    layout: EngineLayout
+
+
+@dataclass(frozen=True)
+class System:
+    """Everything the cost models need to know; no seconds yet."""
+
+    scenario: Scenario
+    model: ModelSpec
+    trainer_pool: Pool
+    trainer: TrainLayout
+    rollout: tuple[RolloutPart, ...]
+    profile: Profile
+    assumptions: tuple[str, ...]
+
+    @property
+    def colocated(self) -> bool:
+        return self.scenario.placement == "colocated"
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that are paid for: the shared group, or both roles together."""
+        if self.colocated:
+            return self.trainer.gpus
+        return self.trainer.gpus + sum(part.layout.engines * part.layout.gpus_per_engine for part in self.rollout)
+
+
+def resolve(scenario: Scenario) -> System:
+    """Look up the catalog, apply the file's overrides, build the layouts.
+
+    Raises `UserError` with file and line for an unknown GPU or model and for layouts that do not divide.
+    """
+    pool = cluster_pool(scenario)
+    model = catalog.model(scenario.model.base)
+    rollout = tuple(RolloutPart(entry, pool, engine_layout(scenario, entry, model)) for entry in scenario.rollout)
+    return System(
+        scenario=scenario,
+        model=model,
+        trainer_pool=pool,
+        trainer=train_layout(scenario, model),
+        rollout=rollout,
+        profile=profile_for(scenario.framework.name, scenario.costs.profile),
+        assumptions=(),
+    )
+
+
+def cluster_pool(scenario: Scenario) -> Pool:
+    """The cluster block as one pool, catalog figures replaced where the file gives its own."""
+    cluster = scenario.cluster
+    gpu = overridden(
+        catalog.gpu(cluster.gpu),
+        {
+            "hbm_bytes": cluster.hbm,
+            "hbm_bandwidth": cluster.hbm_bandwidth,
+            "nvlink_bandwidth": cluster.nvlink,
+            "nic_bandwidth": cluster.nic,
+            "host_link_bandwidth": cluster.host_link,
+            "host_memory_bytes": cluster.host_memory,
+        },
+    )
+    price = scenario.costs.gpu_hour if scenario.costs.gpu_hour is not None else gpu.price_per_hour
+    domain = cluster.nvlink_domain if cluster.nvlink_domain is not None else gpu.nvlink_domain
+    return Pool(
+        name="cluster",
+        gpu=gpu,
+        gpus=cluster.gpus,
+        gpus_per_node=cluster.gpus_per_node,
+        nvlink_domain=domain,
+        nic=gpu.nic_bandwidth,
+        price=price,
+    )
+
+
+def overridden(gpu: GpuSpec, figures: Mapping[str, float | None]) -> GpuSpec:
+    """The catalog's GPU with the figures that the scenario gives; each override becomes its own source."""
+    given = {name: value for name, value in figures.items() if value is not None}
+    if not given:
+        return gpu
+    sources = {**gpu.sources, **dict.fromkeys(given, "scenario file")}
+    return replace(gpu, sources=sources, **given)  # type: ignore[arg-type]

@@ -1,0 +1,64 @@
+"""One colour per phase everywhere: text, HTML report, plots, trace, dashboard.
+
+Okabe-Ito and Paul Tol's muted set, which people with colour-vision deficiencies can tell apart. Neighbouring phases
+in a step get colours that differ in lightness too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+PHASES: Mapping[str, str] = MappingProxyType(
+    {
+        "rollout": "#0072B2",
+        "reward": "#CC79A7",
+        "logprob": "#56B4E9",
+        "reference": "#88CCEE",
+        "train": "#009E73",
+        "weight_sync": "#D55E00",
+        "offload": "#E69F00",
+        "onload": "#F0C05A",
+        "wait_rollout": "#BBBBBB",
+        "wait_trainer": "#999999",
+        "other": "#666666",
+    }
+)
+POOL: Mapping[str, str] = MappingProxyType(
+    {
+        "generate": PHASES["rollout"],
+        "prefill": "#332288",
+        "weight_sync": PHASES["weight_sync"],
+        "reprefill": "#882255",
+        "wait_trainer": PHASES["wait_trainer"],
+        "idle": "#DDDDDD",
+    }
+)
+LABELS: Mapping[str, str] = MappingProxyType(
+    {
+        "rollout": "rollout",
+        "reward": "reward",
+        "logprob": "log-prob recompute",
+        "reference": "reference log-prob",
+        "train": "update",
+        "weight_sync": "weight sync",
+        "offload": "offload",
+        "onload": "onload",
+        "wait_rollout": "wait for rollout",
+        "wait_trainer": "wait for trainer",
+        "other": "controller and fixed",
+        "generate": "generate",
+        "prefill": "prefill",
+        "reprefill": "re-prefill",
+        "idle": "idle",
+    }
+)
+
+
+def colour(name: str) -> str:
+    """Hex colour of a phase or a rollout-pool state; grey for anything else."""
+    return PHASES.get(name) or POOL.get(name) or "#666666"
+
+
+def label(name: str) -> str:
+    return LABELS.get(name, name.replace("_", " "))

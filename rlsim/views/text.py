@@ -1,0 +1,130 @@
+"""The summary on a terminal: one column per variant, one block per question."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from rlsim.views import verdict
+from rlsim.views.palette import PHASES, colour, label
+
+Summary = Mapping[str, Any]
+Cell = Callable[[Summary], str]
+
+
+def summary(summaries: Sequence[Summary], header: str) -> RenderableType:
+    """The whole answer of `rlsim run`: header, table, bottlenecks, comparison, assumptions."""
+    parts: list[RenderableType] = [Text(header, style="bold")]
+    if any(s["feasible"] for s in summaries):
+        parts.append(_table(summaries))
+    parts += [problem_text(s) for s in summaries if not s["feasible"]]
+    parts += [_line("Bottleneck", f"{s['variant']}: {s['bottleneck']}") for s in summaries if s["feasible"]]
+    parts += [_line("Comparison", sentence) for sentence in verdict.sentences(summaries)]
+    shared = [a for s in summaries for a in (s["assumptions"] or [])]
+    parts += [_line("Assumed", a) for a in dict.fromkeys(shared)]
+    return Group(*parts)
+
+
+def show(renderable: RenderableType) -> None:
+    """Print to standard output; in a pipe the width is fixed, so that nothing is cut."""
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=150)
+    console.print(renderable)
+
+
+def problem_text(one: Summary) -> RenderableType:
+    """Why an infeasible variant does not fit, and the nearest change that would."""
+    lines = [Text(f"{one['variant']}: does not fit", style="bold red")]
+    for p in one["problems"]:
+        lines.append(Text(f"  {p['role']}: needs {p['need_gib']:.1f} GiB, has {p['have_gib']:.1f} GiB; {p['by']}"))
+        lines.append(Text(f"  nearest change: {p['fix']}"))
+    return Group(*lines)
+
+
+def _line(kind: str, text: str) -> Text:
+    return Text.assemble((f"{kind}: ", "bold"), text)
+
+
+def _table(summaries: Sequence[Summary]) -> Table:
+    shown = [s for s in summaries if s["feasible"]]
+    table = Table(box=None, padding=(0, 2, 0, 0), show_edge=False, header_style="bold")
+    table.add_column("per step", no_wrap=True)
+    table.add_column("unit", style="dim", no_wrap=True)
+    for one in shown:
+        table.add_column(one["variant"], justify="right", no_wrap=True)
+    for block in _blocks(shown):
+        for name, unit, cell in block:
+            style = "bold" if name == "step time" else None
+            swatch = Text(f"  {label(name)}", style=colour(name)) if name in PHASES else Text(name)
+            table.add_row(swatch, unit, *[cell(s) for s in shown], style=style)
+        table.add_section()
+    return table
+
+
+def _blocks(shown: Sequence[Summary]) -> list[list[tuple[str, str, Cell]]]:
+    phases = [n for n in PHASES if any((s["phases_s"][n] or 0) > 0 for s in shown)]
+    time: list[tuple[str, str, Cell]] = [
+        ("step time", "s", lambda s: f"{s['step_time_s']['mean']:.1f}"),
+        ("  p10-p90 of the prediction", "s", _interval),
+    ]
+    time += [(n, "s (share)", _phase(n)) for n in phases]
+    rates: list[tuple[str, str, Cell]] = [
+        ("tokens/s/GPU", "", lambda s: f"{s['tokens_per_s_per_gpu']:.0f}"),
+        ("busy: trainer / rollout", "%", lambda s: _pair(s["utilization"], "trainer", "rollout", 100)),
+        ("MFU of the update", "%", lambda s: _number(s["mfu_train"], 100)),
+        ("running batch, mean", "seqs", lambda s: _number(s["mean_running_batch"])),
+        ("tail (below 1/4 of the peak)", "s (share)", _tail),
+        ("preemptions", "", lambda s: f"{s['preemptions']:.0f}"),
+    ]
+    sync: list[tuple[str, str, Cell]] = [
+        ("sync strategy", "", lambda s: str(s["weight_sync"]["strategy"])),
+        ("sync moved, in all", "GB", lambda s: f"{s['weight_sync']['bytes_total'] / 1e9:,.0f}"),
+        ("sync into the busiest GPU", "GB", lambda s: f"{s['weight_sync']['bytes_max_per_gpu'] / 1e9:.2f}"),
+        ("sync takes / floor", "s", lambda s: _pair(s["weight_sync"], "seconds", "floor_seconds", 1, 2)),
+        ("staleness mean / max", "versions", lambda s: _pair(s["staleness"], "mean", "max", 1, 1)),
+    ]
+    money: list[tuple[str, str, Cell]] = [
+        ("memory: trainer / rollout", "GiB/GPU", lambda s: _pair(s["memory_gib"], "trainer_peak", "rollout_peak")),
+        ("host memory", "GiB/node", lambda s: _number(s["memory_gib"]["host_peak"])),
+        ("cost", "$/step", lambda s: f"{s['cost']['usd_per_step']:.2f}"),
+        ("GPU-hours", "/step", lambda s: f"{s['cost']['gpu_hours_per_step']:.2f}"),
+        ("time from measured kernels", "%", _measured),
+    ]
+    return [time, rates, sync, money]
+
+
+def _phase(name: str) -> Cell:
+    def cell(s: Summary) -> str:
+        seconds = s["phases_s"][name]
+        return f"{seconds:.1f} ({seconds / s['step_time_s']['mean']:.0%})" if seconds else "-"
+
+    return cell
+
+
+def _interval(s: Summary) -> str:
+    band = s["prediction_interval_s"]
+    return f"{band['p10']:.0f}-{band['p90']:.0f}"
+
+
+def _tail(s: Summary) -> str:
+    if s["tail"] is None or s["tail"]["seconds"] is None:
+        return "-"
+    return f"{s['tail']['seconds']:.1f} ({s['tail']['share']:.0%})"
+
+
+def _measured(s: Summary) -> str:
+    return f"{100 * s['provenance']['measured']:.0f}"
+
+
+def _number(value: float | None, scale: float = 1.0) -> str:
+    return "-" if value is None else f"{value * scale:.0f}"
+
+
+def _pair(group: Mapping[str, Any], a: str, b: str, scale: float = 1.0, digits: int = 0) -> str:
+    first, second = group[a], group[b]
+    return " / ".join("-" if v is None else f"{v * scale:.{digits}f}" for v in (first, second))
