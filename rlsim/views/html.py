@@ -1,0 +1,52 @@
+"""A report in one HTML file that needs nothing from the network: plotly's script is inside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+from rich.console import Console
+
+from rlsim.result import Result
+from rlsim.views import plots, text
+
+STYLE = """
+body{font-family:system-ui,sans-serif;margin:2rem auto;max-width:1180px;padding:0 1rem;color:#1a1a1a;background:#fff}
+h1{font-size:1.5rem;margin:.2rem 0}h2{font-size:1.1rem;margin:2rem 0 .5rem}
+pre{font-size:13px;line-height:1.35;overflow-x:auto;background:#f6f7f9;padding:1rem;border-radius:6px}
+@media (prefers-color-scheme:dark){body{background:#16181c;color:#e6e6e6}pre{background:#20242b}.figure{background:#fff;border-radius:6px}}
+"""
+
+
+def write(results: Sequence[Result], summaries: Sequence[dict[str, Any]], header: str, path: Path) -> None:
+    """Write the report: summary, phase bars, timelines, tail curve, memory bars."""
+    shown = [s for s in summaries if s["feasible"]]
+    figures: list[go.Figure] = []
+    if results:
+        figures = [plots.phase_bars(shown), plots.pool_bars(shown), plots.tail_curve(results)]
+        figures += [plots.timeline(result) for result in results]
+        figures.append(plots.memory_bars(results))
+    body = "\n".join(f'<div class="figure">{_div(figure)}</div>' for figure in figures)
+    title = escape(header.splitlines()[0])
+    page = (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style>'
+        f"<script>{get_plotlyjs()}</script></head><body><h1>{title}</h1>"
+        f"<pre>{escape(_plain(summaries, header))}</pre>{body}</body></html>"
+    )
+    path.write_text(page, encoding="utf-8")
+
+
+def _div(figure: go.Figure) -> str:
+    return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))
+
+
+def _plain(summaries: Sequence[dict[str, Any]], header: str) -> str:
+    console = Console(width=140, highlight=False, color_system=None)
+    with console.capture() as capture:
+        console.print(text.summary(summaries, header))
+    return capture.get()
