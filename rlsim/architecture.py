@@ -1,0 +1,93 @@
+"""What an architecture consists of: the facts of a Hugging Face `config.json` that cost time or memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Attention:
+    """One attention block. `kind` "gqa" uses heads, kv_heads and head_dim; "mla" the latent ranks too.
+
+    For MLA `head_dim` is the query/key size per head (qk_nope_dim + qk_rope_dim) and `kv_heads` = `heads`.
+    """
+
+    kind: Literal["gqa", "mla"]
+    heads: int
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    q_lora_rank: int | None = None
+    kv_lora_rank: int = 0
+    qk_nope_dim: int = 0
+    qk_rope_dim: int = 0
+    qkv_bias: bool = False
+    o_bias: bool = False
+    qk_norm: bool = False
+    sinks: bool = False
+
+
+@dataclass(frozen=True)
+class Experts:
+    """The mixture of one MoE layer. `shared_intermediate` is the width of all shared experts together."""
+
+    count: int
+    top_k: int
+    intermediate: int
+    shared_intermediate: int = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+    expert_bias: bool = False
+
+
+@dataclass(frozen=True)
+class Layer:
+    """`window`: sliding-window length in tokens, None = full attention; `moe`: experts instead of the MLP."""
+
+    window: int | None = None
+    moe: bool = False
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """A decoder-only transformer. `intermediate` is the dense MLP's width (0 where no layer is dense).
+
+    `tied`: the LM head is the embedding table. `layer_norms`: norm vectors of length H per layer.
+    `quantisation`: how the published checkpoint stores its weights, "" for plain bf16.
+    Layers for multi-token prediction are left out: RL trainers do not load them by default.
+    """
+
+    name: str
+    architecture: str
+    vocab: int
+    hidden: int
+    intermediate: int
+    tied: bool
+    attention: Attention
+    experts: Experts | None
+    layers: tuple[Layer, ...]
+    max_context: int
+    source: str
+    quantisation: str = ""
+    layer_norms: int = 2
+
+    @property
+    def num_layers(self) -> int:
+        return len(self.layers)
+
+    @cached_property
+    def moe_layers(self) -> int:
+        """Number of layers that hold experts."""
+        return sum(layer.moe for layer in self.layers)
+
+    @cached_property
+    def windows(self) -> Mapping[int | None, int]:
+        """Layers per sliding-window length (None = full attention)."""
+        counts: dict[int | None, int] = {}
+        for layer in self.layers:
+            counts[layer.window] = counts.get(layer.window, 0) + 1
+        return MappingProxyType(counts)
