@@ -1,0 +1,131 @@
+"""One weight synchronisation as numbers: who holds, who needs and over which links, before any strategy is chosen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil
+
+from rlsim.catalog.profiles import Profile
+from rlsim.costs.transfer_methods import Method
+
+
+@dataclass(frozen=True)
+class Side:
+    """The GPUs at one end of the transfer.
+
+    `nic`, `nvlink`, `host_link`: bytes/s per GPU, one direction, as the datasheet has them. `host_memory`: bytes/s
+    that a node's memory gives to all its GPUs together.
+    """
+
+    gpus: int
+    gpus_per_node: int
+    nic: float
+    nvlink: float
+    hbm: float
+    host_link: float
+
+    @property
+    def nodes(self) -> int:
+        return ceil(self.gpus / self.gpus_per_node)
+
+    @property
+    def rails(self) -> int:
+        """GPUs, hence NICs, of one fully used node."""
+        return min(self.gpus, self.gpus_per_node)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The trainer as a sender.
+
+    side           its GPUs
+    held_gpu       bytes of weights on the busiest trainer GPU, wire dtype
+    held_node      distinct bytes of the model on one trainer node
+    send_gpu       bytes that leave the busiest trainer GPU for one full copy when replicas share the work
+    held_by_stage  share of the model that one pipeline stage holds (1/pp for even stages)
+    owners         distinct ranks that hold one replica of the model together (1 = every rank holds all of it)
+    """
+
+    side: Side
+    held_gpu: float
+    held_node: float
+    send_gpu: float
+    held_by_stage: float
+    owners: int
+
+
+@dataclass(frozen=True)
+class Receiver:
+    """One kind of rollout engine as a receiver.
+
+    side            all GPUs of these engines
+    engines         instances, each of which needs a whole copy
+    gpus_per_engine GPUs of one instance
+    recv_gpu        bytes into the busiest GPU
+    recv_node       distinct bytes that one node needs, at least
+    engine_bytes    bytes into all GPUs of one instance, replicated slices counted for each GPU
+    tensors_gpu     tensors of which one GPU keeps a slice
+    """
+
+    side: Side
+    engines: int
+    gpus_per_engine: int
+    recv_gpu: float
+    recv_node: float
+    engine_bytes: float
+    tensors_gpu: float
+
+
+@dataclass(frozen=True)
+class SyncCase:
+    """A weight synchronisation, ready for every strategy.
+
+    model_bytes   one whole model in the dtype on the wire
+    read_bytes    one whole model in the dtype it is quantised from (0: nothing is quantised at the source)
+    tensors       tensors of the checkpoint (Hugging Face names)
+    bucket        bytes sent together
+    colocated     trainer and engines share the GPUs
+    oversubscription  factor by which the fabric between the roles is thinner than the NICs
+    """
+
+    model_bytes: float
+    read_bytes: float
+    tensors: int
+    bucket: float
+    colocated: bool
+    oversubscription: float
+    source: Source
+    receivers: tuple[Receiver, ...]
+    method: Method
+    profile: Profile
+
+    @property
+    def rounds(self) -> int:
+        """Items that go through the pipeline: buckets, or tensors when the framework sends them one by one."""
+        return self.tensors if self.method.per_tensor else max(1, ceil(self.model_bytes / self.bucket))
+
+    @property
+    def engines(self) -> int:
+        return sum(r.engines for r in self.receivers)
+
+    @property
+    def receiving_gpus(self) -> int:
+        return sum(r.engines * r.gpus_per_engine for r in self.receivers)
+
+    @property
+    def delivered(self) -> float:
+        """Bytes into all engines together, replicas counted."""
+        return sum(r.engines * r.engine_bytes for r in self.receivers)
+
+    @property
+    def recv_gpu(self) -> float:
+        """Bytes into the busiest engine GPU."""
+        return max(r.recv_gpu for r in self.receivers)
+
+    def nic_rate(self, side: Side) -> float:
+        """bytes/s that one NIC of a side gives in a weight transfer."""
+        return side.nic * self.profile.value("sync_nic_efficiency")
+
+    def slowest_nic(self) -> float:
+        """bytes/s of the slowest NIC on a path from the trainer to an engine."""
+        return min([self.nic_rate(self.source.side), *(self.nic_rate(r.side) for r in self.receivers)])
