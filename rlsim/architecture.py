@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Literal
 
 
 @dataclass(frozen=True)
 class Attention:
-    """One attention block. `kind` "gqa" uses heads, kv_heads and head_dim; "mla" the latent ranks too.
+    """One attention block. "gqa" uses heads, kv_heads and head_dim; "mla" the latent ranks and q/k parts too.
 
-    For MLA `head_dim` is the query/key size per head (qk_nope_dim + qk_rope_dim) and `kv_heads` = `heads`.
+    For MLA `head_dim` is the query and key size of a head (qk_nope_dim + qk_rope_dim) and kv_heads = heads.
+    `qk_norm`: query and key heads are normalised (a vector of head_dim for each); `sinks`: one learnt logit per
+    query head (gpt-oss).
     """
 
     kind: Literal["gqa", "mla"]
@@ -33,7 +34,11 @@ class Attention:
 
 @dataclass(frozen=True)
 class Experts:
-    """The mixture of one MoE layer. `shared_intermediate` is the width of all shared experts together."""
+    """The mixture of one MoE layer. `shared_intermediate` is the width of all its shared experts together.
+
+    `router_bias`: a value per expert (gpt-oss's bias, DeepSeek's score correction); `expert_bias`: biases in the
+    experts' projections (gpt-oss); `shared_gate`: a sigmoid gate on the shared expert (Qwen2-MoE).
+    """
 
     count: int
     top_k: int
@@ -54,11 +59,11 @@ class Layer:
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """A decoder-only transformer. `intermediate` is the dense MLP's width (0 where no layer is dense).
+    """A decoder-only transformer.
 
-    `tied`: the LM head is the embedding table. `layer_norms`: norm vectors of length H per layer.
-    `quantisation`: how the published checkpoint stores its weights, "" for plain bf16.
-    Layers for multi-token prediction are left out: RL trainers do not load them by default.
+    `intermediate` is the dense MLP's width; `tied`: the LM head is the embedding table; `layer_norms`: norm vectors
+    of length H in a layer; `quantisation`: how the published checkpoint stores its weights, "" for plain bf16.
+    Layers for multi-token prediction are left out: they take no part in an RL step by default.
     """
 
     name: str
@@ -85,9 +90,6 @@ class ModelSpec:
         return sum(layer.moe for layer in self.layers)
 
     @cached_property
-    def windows(self) -> Mapping[int | None, int]:
-        """Layers per sliding-window length (None = full attention)."""
-        counts: dict[int | None, int] = {}
-        for layer in self.layers:
-            counts[layer.window] = counts.get(layer.window, 0) + 1
-        return MappingProxyType(counts)
+    def windows(self) -> tuple[tuple[int | None, int], ...]:
+        """(sliding-window length, number of layers with it), None = full attention."""
+        return tuple(Counter(layer.window for layer in self.layers).items())
