@@ -13,8 +13,8 @@ class Attention:
     """One attention block. "gqa" uses heads, kv_heads and head_dim; "mla" the latent ranks and q/k parts too.
 
     For MLA `head_dim` is the query and key size of a head (qk_nope_dim + qk_rope_dim) and kv_heads = heads.
-    `qk_norm`: query and key heads are normalised (a vector of head_dim for each); `sinks`: one learnt logit per
-    query head (gpt-oss).
+    `qk_norm`: query and key heads are normalised (a vector of head_dim for each); `sinks`: one learnt logit
+    per query head (gpt-oss).
     """
 
     kind: Literal["gqa", "mla"]
@@ -36,8 +36,8 @@ class Attention:
 class Experts:
     """The mixture of one MoE layer. `shared_intermediate` is the width of all its shared experts together.
 
-    `router_bias`: a value per expert (gpt-oss's bias, DeepSeek's score correction); `expert_bias`: biases in the
-    experts' projections (gpt-oss); `shared_gate`: a sigmoid gate on the shared expert (Qwen2-MoE).
+    `router_bias`: a value per expert (gpt-oss's bias, DeepSeek's score correction); `expert_bias`: biases
+    in the experts' projections (gpt-oss); `shared_gate`: a sigmoid gate on the shared expert (Qwen2-MoE).
     """
 
     count: int
@@ -61,9 +61,9 @@ class Layer:
 class ModelSpec:
     """A decoder-only transformer.
 
-    `intermediate` is the dense MLP's width; `tied`: the LM head is the embedding table; `layer_norms`: norm vectors
-    of length H in a layer; `quantisation`: how the published checkpoint stores its weights, "" for plain bf16.
-    Layers for multi-token prediction are left out: they take no part in an RL step by default.
+    `intermediate` is the dense MLP's width; `tied`: the LM head is the embedding table; `layer_norms`: norm
+    vectors of length H in a layer; `quantisation`: how the published checkpoint stores its weights, "" for
+    plain bf16. Layers for multi-token prediction are left out: they take no part in an RL step by default.
     """
 
     name: str

@@ -1,8 +1,8 @@
 """Exact accounting of an architecture: parameters, FLOPs, KV-cache bytes.
 
-Symbols as in the papers: L layers, H hidden, V vocabulary, nh / nkv query / KV heads, d head size, I MLP width,
-E experts of which k are active, r_q / r_kv MLA's latent ranks, s sequence length. Parameters are counts, FLOPs are
-multiply and add counted apart, bytes are plain bytes.
+Symbols as in the papers: L layers, H hidden, V vocabulary, nh / nkv query / KV heads, d head size, I MLP
+width, E experts of which k are active, r_q / r_kv MLA's latent ranks, s sequence length. Parameters are
+counts, FLOPs are multiply and add counted apart, bytes are plain bytes.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ __all__ = [
 Lengths: TypeAlias = "Sequence[int] | Sequence[float] | NDArray[np.int64] | NDArray[np.float64]"
 
 
-# Parameters ---------------------------------------------------------------------------------------------------------
+# Parameters ----------
 
 
 def parameters(m: ModelSpec) -> int:
-    """All parameters: V·H + head + final norm + the layers with all their experts. MTP layers are not counted."""
+    """All parameters: V·H + head + final norm + the layers with all their experts, without MTP layers."""
     layers = sum(sum(layer_parameters(m, i)) for i in range(m.num_layers))
     return embedding_parameters(m) + head_parameters(m) + final_norm_parameters(m) + layers
 
@@ -68,9 +68,11 @@ def active_parameters(m: ModelSpec) -> int:
 
 
 def attention_parameters(m: ModelSpec) -> int:
-    """Projections, biases and sinks of one layer's attention (its q/k and latent norms are in `norm_parameters`).
+    """Projections, biases and sinks of one layer's attention (its q/k and latent norms are in
+    `norm_parameters`).
 
-    GQA: H·nh·d + 2·H·nkv·d + nh·d·H. MLA: `attention_matmul_weights`. Biases: (nh + 2·nkv)·d and H. Sinks: nh.
+    GQA: H·nh·d + 2·H·nkv·d + nh·d·H. MLA: `attention_matmul_weights`. Biases: (nh + 2·nkv)·d and H. Sinks:
+    nh.
     """
     a = m.attention
     total = attention_matmul_weights(m)
@@ -87,8 +89,8 @@ def attention_matmul_weights(m: ModelSpec) -> int:
     """Weights of one layer's attention that a token is multiplied with.
 
     GQA: H·nh·d + 2·H·nkv·d + nh·d·H. MLA: q_a H·r_q, q_b r_q·nh·(d_nope+d_rope) (or q H·nh·(d_nope+d_rope)),
-    kv_a H·(r_kv+d_rope), kv_b r_kv·nh·(d_nope+d_v), o nh·d_v·H. The absorbed decode form multiplies a token with the
-    two halves of kv_b on the query and output side instead, which is the same number.
+    kv_a H·(r_kv+d_rope), kv_b r_kv·nh·(d_nope+d_v), o nh·d_v·H. The absorbed decode form multiplies a token
+    with the two halves of kv_b on the query and output side instead, which is the same number.
     """
     a, H = m.attention, m.hidden
     out = a.heads * a.v_head_dim * H
@@ -153,7 +155,7 @@ def head_parameters(m: ModelSpec) -> int:
 
 
 def layer_parameters(m: ModelSpec, layer: int) -> tuple[int, int]:
-    """(dense, experts) parameters of one layer: what expert parallelism does not split, and all E routed experts."""
+    """(dense, experts) parameters of one layer: what expert parallelism leaves whole, and all E experts."""
     dense = attention_parameters(m) + norm_parameters(m)
     if not m.layers[layer].moe or m.experts is None:
         return dense + mlp_parameters(m), 0
@@ -161,14 +163,14 @@ def layer_parameters(m: ModelSpec, layer: int) -> tuple[int, int]:
     return dense, m.experts.count * expert_parameters(m)
 
 
-# FLOPs --------------------------------------------------------------------------------------------------------------
+# FLOPs ----------
 
 
 def matmul_weights_per_token(m: ModelSpec) -> int:
     """A_mm: weights that one token is multiplied with. A forward pass costs 2·A_mm FLOPs per token.
 
-    Attention projections, the MLP or k experts with shared experts and router, and the LM head once (tied or not);
-    the embedding table, norms and biases never.
+    Attention projections, the MLP or k experts with shared experts and router, and the LM head once (tied
+    or not); the embedding table, norms and biases never.
     """
     dense_layers = m.num_layers - m.moe_layers
     total = m.num_layers * attention_matmul_weights(m) + dense_layers * mlp_parameters(m) + m.vocab * m.hidden
@@ -183,9 +185,9 @@ def matmul_weights_per_token(m: ModelSpec) -> int:
 def attention_flops(m: ModelSpec, lengths: Lengths, absorbed: bool = False) -> float:
     """Forward attention FLOPs (scores and values) of whole sequences, all layers.
 
-    Per layer and sequence 2·nh·(d_qk + d_v)·pairs with pairs = s²/2 (causal), or w·s − w²/2 under a window w < s.
-    Packed sequences attend within themselves, so `lengths` are those of the single sequences. `absorbed`: MLA as
-    decode runs it, on the latents: d_qk = r_kv + d_rope, d_v = r_kv.
+    Per layer and sequence 2·nh·(d_qk + d_v)·pairs with pairs = s²/2 (causal), or w·s − w²/2 under a window
+    w < s. Packed sequences attend within themselves, so `lengths` are those of the single sequences.
+    `absorbed`: MLA as decode runs it, on the latents: d_qk = r_kv + d_rope, d_v = r_kv.
     """
     s = np.asarray(lengths, dtype=np.float64)
     pairs = 0.0
@@ -196,7 +198,8 @@ def attention_flops(m: ModelSpec, lengths: Lengths, absorbed: bool = False) -> f
 
 
 def decode_attention_flops(m: ModelSpec, contexts: Lengths) -> float:
-    """Attention FLOPs of one decode iteration, all layers: 2·nh·(d_qk + d_v)·context per sequence, absorbed for MLA.
+    """Attention FLOPs of one decode iteration, all layers: 2·nh·(d_qk + d_v)·context per sequence, absorbed
+    for MLA.
 
     A window layer reads no more than its window.
     """
@@ -219,14 +222,14 @@ def _score_and_value_dims(m: ModelSpec, absorbed: bool) -> int:
     return a.head_dim + a.v_head_dim
 
 
-# KV cache -----------------------------------------------------------------------------------------------------------
+# KV cache ----------
 
 
 def kv_bytes_per_token_layer(m: ModelSpec, dtype_bytes: float, attn_tp: int = 1) -> float:
     """KV bytes that one token leaves on ONE attention-TP rank in one layer.
 
-    GQA: max(1, nkv/attn_tp)·(d + d_v)·bytes; beyond nkv ranks heads are replicated. MLA: (r_kv + d_rope)·bytes, the
-    latent being shared by all heads and so not divided.
+    GQA: max(1, nkv/attn_tp)·(d + d_v)·bytes; beyond nkv ranks heads are replicated. MLA: (r_kv +
+    d_rope)·bytes, the latent being shared by all heads and so not divided.
     """
     a = m.attention
     if a.kind == "mla":

@@ -15,8 +15,8 @@ Part: TypeAlias = Literal["embed", "attention", "mlp", "expert", "shared_expert"
 class TensorSpec(NamedTuple):
     """One tensor. `shape` is [out, in] for a projection; `layer` and `expert` are -1 where they do not apply.
 
-    A checkpoint that fuses the experts of a layer into one tensor (gpt-oss) is listed by its slices, `name[expert]`,
-    so that every architecture splits over expert-parallel ranks in the same way.
+    A checkpoint that fuses the experts of a layer into one tensor (gpt-oss) is listed by its slices,
+    `name[expert]`, so that every architecture splits over expert-parallel ranks in the same way.
     """
 
     name: str
