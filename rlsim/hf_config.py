@@ -1,4 +1,4 @@
-XXX """A Hugging Face `config.json` read as a `ModelSpec`; an architecture that is not known is refused by name."""
+"""A Hugging Face `config.json` read as a `ModelSpec`; unknown architectures are refused by name."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ class _Config:
                 raise UserError("missing", file=self.file, key=key, fix="give the model's full config.json")
             return default
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise UserError(f"{value!r} is not a whole number", file=self.file, key=key, fix="a positive
-            integer")
+            raise UserError(
+                f"{value!r} is not a whole number", file=self.file, key=key, fix="a positive integer"
+            )
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -70,7 +71,9 @@ def load_config(path: Path) -> ModelSpec:
     return model_from_config(content, name=name, source=str(file), file=str(file))
 
 
-def model_from_config(config: Mapping[str, Any], name: str, source: str, file: str | None = None) -> ModelSpec:
+def model_from_config(
+    config: Mapping[str, Any], name: str, source: str, file: str | None = None
+) -> ModelSpec:
     """The facts of a config.json as a `ModelSpec`.
 
     Follows what the modelling code of `transformers` builds from these keys (biases, norms, which layers
@@ -105,8 +108,10 @@ def _architecture(c: _Config) -> str:
     name = str(names[0])
     if name not in SUPPORTED:
         raise UserError(
-            f"architecture {name} is not modelled", file=c.file, key="architectures", fix="one of " + ",
-            ".join(SUPPORTED)
+            f"architecture {name} is not modelled",
+            file=c.file,
+            key="architectures",
+            fix="one of " + ", ".join(SUPPORTED),
         )
     return name
 
@@ -125,8 +130,9 @@ def _gqa(c: _Config, architecture: str) -> Attention:
     hidden = c.integer("hidden_size")
     if heads == 0 or kv_heads == 0 or heads % kv_heads:
         raise UserError(
-            f"{heads} query heads do not divide over {kv_heads} KV heads", file=c.file,
-            key="num_key_value_heads"
+            f"{heads} query heads do not divide over {kv_heads} KV heads",
+            file=c.file,
+            key="num_key_value_heads",
         )
     head_dim = c.integer("head_dim", hidden // heads)
     biased = c.flag("attention_bias")
@@ -196,7 +202,7 @@ def _layers(c: _Config, architecture: str, experts: Experts | None) -> tuple[Lay
 
 
 def _sparse(c: _Config, architecture: str, layer: int) -> bool:
-XXX     """Whether a layer of a MoE model holds experts: after the first dense ones, every n-th, all but a list."""
+    """Whether a layer of a MoE model holds experts: after the first dense ones, every n-th, not on a list."""
     if architecture in {"Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"}:
         dense = c.values.get("mlp_only_layers") or []
         return layer not in dense and (layer + 1) % c.integer("decoder_sparse_step", 1) == 0
