@@ -55,7 +55,12 @@ def _curve(rows: dict[str, Any], gpus: int) -> Curve | None:
     axes, seconds = tables.pivot(
         {c: rows[c][keep] for c in ("message_size", "latency")}, ("message_size",), "latency"
     )
-    return Curve(axes[0] * 2.0, np.maximum.accumulate(seconds * MILLI))
+    return Curve(axes[0] * 2.0, _monotone(seconds * MILLI))
+
+
+def _monotone(seconds: Floats) -> Floats:
+    """No message takes longer than a larger one does: a spike at one size is noise."""
+    return np.asarray(np.minimum.accumulate(seconds[::-1])[::-1])
 
 
 def nccl_curves(system: str, op: str) -> dict[int, Curve]:
@@ -175,7 +180,7 @@ def deepep_low_latency(
         exact = bool(gap[keep].min() < 1e-9) and at_nodes == nodes
         return Curve(
             axes[0],
-            np.maximum.accumulate(seconds) * max(1.0, ratio) if ratio > 1 else np.maximum.accumulate(seconds),
+            _monotone(seconds) * max(1.0, ratio) if ratio > 1 else _monotone(seconds),
         ), exact
     return None
 
@@ -207,7 +212,7 @@ def deepep_normal(system: str, hidden: int, top_k: int, nodes: int) -> tuple[Cur
         )
         reach = min(top_k, nodes * 8) / min(float(rows["num_topk"][keep][0]), nodes * 8)
         ratio = hidden / float(rows["hidden_size"][keep][0]) * reach
-        return Curve(axes[0], np.maximum.accumulate(seconds) * ratio), bool(
+        return Curve(axes[0], _monotone(seconds) * ratio), bool(
             gap[keep].min() < 1e-9
         ) and at_nodes == nodes
     return None

@@ -70,15 +70,22 @@ def backends(system: str, family: str, file: str, preferred: str | None) -> tupl
 
 @cache
 def read(path: Path, columns: tuple[str, ...], where: tuple[tuple[str, Any], ...] = ()) -> dict[str, Array]:
-    """Columns of a table as numpy arrays, only the rows in which every `where` column has the given value."""
+    """Columns of a table as numpy arrays, only the rows in which every `where` column has the given value.
+
+    Older files lack some columns (no window, one format): those read as zero and do not filter.
+    """
     import pyarrow.parquet as pq
 
-    filters = [(name, "in" if isinstance(value, tuple) else "==", value) for name, value in where]
-    filters = [(name, op, list(value) if op == "in" else value) for name, op, value in filters]
     have = pq.ParquetFile(path).schema_arrow.names
+    filters = [
+        (name, "in", list(value)) if isinstance(value, tuple) else (name, "==", value)
+        for name, value in where
+        if name in have
+    ]
     wanted = [c for c in columns if c in have]
     table = pq.read_table(path, columns=wanted, filters=filters or None)
-    return {name: table[name].to_numpy(zero_copy_only=False) for name in wanted}
+    rows = {name: table[name].to_numpy(zero_copy_only=False) for name in wanted}
+    return rows | {name: np.zeros(table.num_rows) for name in columns if name not in have}
 
 
 def pivot(rows: dict[str, Array], axes: Sequence[str], value: str) -> tuple[list[Floats], Floats]:
