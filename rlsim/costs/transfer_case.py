@@ -13,12 +13,14 @@ from rlsim.costs.transfer_methods import Method
 class Side:
     """The GPUs at one end of the transfer.
 
-    `nic`, `nvlink`, `host_link`: bytes/s per GPU, one direction, as the datasheet has them. `host_memory`: bytes/s
-    that a node's memory gives to all its GPUs together.
+    `node`: GPUs that share NICs and NVLink: a node, or the whole NVLink domain where it is larger. `host_gpus`: GPUs
+    that share one host's memory. `nic`, `nvlink`, `host_link`: bytes/s per GPU, one direction, as the datasheet has
+    them; `hbm` bytes/s.
     """
 
     gpus: int
-    gpus_per_node: int
+    node: int
+    host_gpus: int
     nic: float
     nvlink: float
     hbm: float
@@ -26,12 +28,12 @@ class Side:
 
     @property
     def nodes(self) -> int:
-        return ceil(self.gpus / self.gpus_per_node)
+        return ceil(self.gpus / self.node)
 
     @property
     def rails(self) -> int:
         """GPUs, hence NICs, of one fully used node."""
-        return min(self.gpus, self.gpus_per_node)
+        return min(self.gpus, self.node)
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,11 @@ def broadcast(case: SyncCase) -> Timed:
     not depend on I. Source: NCCL ring broadcast; verl 1dda039 (relay ranks), slime, AReaL, NeMo-RL.
     """
     wire = broadcast_wire(case)
-    stages = {"gather": assembly(case), "wire": wire, "load": engine_load(case, case.model_bytes) + control(case)}
+    stages = {
+        "gather": assembly(case),
+        "wire": wire,
+        "load": engine_load(case, case.model_bytes) + control(case),
+    }
     parts = pipeline(stages, case.method.overlap, case.rounds)
     return Timed({**parts, "fixed": case.profile.value("refit_fixed_s")}, wire)
 
@@ -66,10 +70,15 @@ def root_fanout(case: SyncCase) -> Timed:
     side = case.source.side
     egress = case.engines * case.model_bytes / (side.rails * case.nic_rate(side))
     ingress = max(
-        case.model_bytes / (min(r.gpus_per_engine, r.side.rails) * case.nic_rate(r.side)) for r in case.receivers
+        case.model_bytes / (min(r.gpus_per_engine, r.side.rails) * case.nic_rate(r.side))
+        for r in case.receivers
     )
     wire = max(egress, ingress) * case.oversubscription
-    stages = {"gather": assembly(case), "wire": wire, "load": engine_load(case, case.model_bytes) + control(case)}
+    stages = {
+        "gather": assembly(case),
+        "wire": wire,
+        "load": engine_load(case, case.model_bytes) + control(case),
+    }
     parts = pipeline(stages, case.method.overlap, case.rounds)
     return Timed({**parts, "fixed": case.profile.value("refit_fixed_s")}, wire)
 
@@ -101,7 +110,7 @@ def p2p(case: SyncCase) -> Timed:
     return _point_to_point(case, case.engines)
 
 
-def p2p_then_broadcast(case: SyncCase) -> Timed:
+def p2p_replicate(case: SyncCase) -> Timed:
     """Point-to-point to one instance, which its peers then copy: the trainer's NICs carry one copy only.
 
     replicate = bytes of one GPU / NIC + (I - 2) bucket hops: each GPU streams to the GPU of the same place in the
@@ -147,7 +156,7 @@ def filesystem(case: SyncCase) -> Timed:
     """
     value = case.profile.value
     write = case.model_bytes / value("filesystem_write_rate")
-    copies = sum(r.side.nodes if r.gpus_per_engine >= r.side.gpus_per_node else r.engines for r in case.receivers)
+    copies = sum(r.side.nodes if r.gpus_per_engine >= r.side.node else r.engines for r in case.receivers)
     read = max(
         case.model_bytes / value("filesystem_node_read_rate"),
         copies * case.model_bytes / value("filesystem_read_rate"),
@@ -170,12 +179,12 @@ STRATEGIES: Mapping[str, Callable[[SyncCase], Timed]] = {
     "root-fanout": root_fanout,
     "chain": chain,
     "p2p": p2p,
-    "p2p-then-broadcast": p2p_then_broadcast,
+    "p2p-replicate": p2p_replicate,
     "host": host,
     "filesystem": filesystem,
 }
 COLOCATED = ("ipc", "p2p", "host", "filesystem")
-DISAGGREGATED = ("broadcast", "root-fanout", "chain", "p2p", "p2p-then-broadcast", "host", "filesystem")
+DISAGGREGATED = ("broadcast", "root-fanout", "chain", "p2p", "p2p-replicate", "host", "filesystem")
 
 
 def assembly(case: SyncCase) -> float:
@@ -196,9 +205,13 @@ def gather_links(case: SyncCase) -> float:
     the group that holds one replica fits in a node. Stage heads gather their own layers only.
     """
     source, side = case.source, case.source.side
-    needed = case.model_bytes * (source.held_by_stage if case.method.stage_heads and not case.colocated else 1.0)
+    needed = case.model_bytes * (
+        source.held_by_stage if case.method.stage_heads and not case.colocated else 1.0
+    )
     into_gpu = max(0.0, needed - source.held_gpu) / _nvlink(case, side) if side.rails > 1 else 0.0
-    into_node = max(0.0, needed - source.held_node) / (side.rails * case.nic_rate(side)) if side.nodes > 1 else 0.0
+    into_node = (
+        max(0.0, needed - source.held_node) / (side.rails * case.nic_rate(side)) if side.nodes > 1 else 0.0
+    )
     return max(into_gpu, into_node)
 
 
@@ -210,7 +223,9 @@ def broadcast_wire(case: SyncCase) -> float:
         [senders * case.nic_rate(side)]
         + [min(senders, r.side.rails) * case.nic_rate(r.side) for r in case.receivers]
     )
-    fill = case.rounds * sum(r.side.nodes for r in case.receivers) * case.profile.value("collective_latency_s")
+    fill = (
+        case.rounds * sum(r.side.nodes for r in case.receivers) * case.profile.value("collective_latency_s")
+    )
     return case.model_bytes * case.oversubscription / rate + fill
 
 
@@ -242,7 +257,9 @@ def host_read(case: SyncCase) -> float:
 def host_rate(case: SyncCase, side: Side) -> float:
     """bytes/s per GPU over the host link, the node's memory shared by its GPUs; pinned."""
     value = case.profile.value
-    return min(side.host_link, value("host_link_rate"), value("node_host_bandwidth") / side.rails)
+    return min(
+        side.host_link, value("host_link_rate"), value("node_host_bandwidth") / min(side.gpus, side.host_gpus)
+    )
 
 
 def _nvlink(case: SyncCase, side: Side) -> float:
@@ -260,7 +277,10 @@ def _point_to_point(case: SyncCase, copies: int) -> Timed:
             else 0.0
             for r in case.receivers
         )
-        wire = max(wire, max(max(0.0, r.recv_gpu - case.source.held_gpu) / _nvlink(case, r.side) for r in case.receivers))
+        wire = max(
+            wire,
+            max(max(0.0, r.recv_gpu - case.source.held_gpu) / _nvlink(case, r.side) for r in case.receivers),
+        )
     else:
         into = max(r.recv_gpu / case.nic_rate(r.side) for r in case.receivers)
         out = case.source.send_gpu * replicas * share / case.nic_rate(case.source.side)

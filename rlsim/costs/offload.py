@@ -1,0 +1,98 @@
+"""Co-located: the switch between training and rollout of a system: bytes by role, the host link, whether it is needed."""
+
+from __future__ import annotations
+
+from rlsim.costs.switch_ledger import NO_SWITCH, HostLink, StateBytes, SwitchCost, adam_bytes, ledger, switch
+from rlsim.costs.switch_orders import order_of
+from rlsim.costs.transfer_build import shard_group
+from rlsim.dtypes import BYTES
+from rlsim.layout import sync_bytes, train_params
+from rlsim.model import parameters
+from rlsim.system import System
+
+
+def switch_cost(system: System) -> SwitchCost:
+    """The switch of a co-located system; nothing when the roles have their own GPUs."""
+    if not system.colocated:
+        return NO_SWITCH
+    scenario = system.scenario
+    order = order_of(scenario.framework.name, system.trainer.backend)
+    if not scenario.offload.pinned:
+        order = order.pageable()
+    state = state_bytes(system)
+    link = host_link(system)
+    rows = ledger(
+        state,
+        order,
+        link,
+        optimizer=scenario.offload.optimizer and scenario.trainer.optimizer_device == "gpu",
+        parameters=scenario.offload.params and not order.keeps_parameters,
+        gradients=scenario.offload.grads,
+    )
+    return switch(rows, link, needed=offload_needed(system, state))
+
+
+def state_bytes(system: System) -> StateBytes:
+    """Bytes by role on the busiest GPU.
+
+    Megatron: parameters 2·N, gradients g·N, optimizer 12·(N_dense/(DP·CP) + N_expert/EDP). FSDP, ZeRO: all of the
+    model over the shard group, parameters 2 B + optimizer 12 B, or with fp32 storage 4 B (the master) + 8 B.
+    Engine: the weights it holds, and the KV cache that its memory budget leaves.
+    """
+    train = system.scenario.trainer
+    gradient = BYTES[train.grad_dtype]
+    layout = system.trainer
+    if layout.backend == "megatron":
+        ranks = [train_params(system.model, layout, stage) for stage in range(layout.pp)]
+        held = max(r.dense + r.expert for r in ranks)
+        optimizer = max(
+            adam_bytes(r.dense, layout.dp * layout.cp) + adam_bytes(r.expert, layout.edp) for r in ranks
+        )
+        trainer = (optimizer, gradient * held, 2.0 * held)
+    else:
+        total = float(parameters(system.model))
+        fp32 = layout.backend == "fsdp2" and train.param_dtype == "fp32"
+        trainer = (
+            adam_bytes(total, layout.shard, 8.0 if fp32 else 12.0),
+            gradient * total / (layout.shard if layout.backend == "fsdp2" or layout.zero_stage >= 2 else 1),
+            (4.0 if fp32 else 2.0) * total / shard_group(layout),
+        )
+    weights, cache = _engine(system)
+    return StateBytes(*trainer, engine_weights=weights, kv_cache=cache)
+
+
+def _engine(system: System) -> tuple[float, float]:
+    """(weights, KV cache) of the busiest engine GPU: the budget is memory_utilization · HBM for both together."""
+    weights, cache = 0.0, 0.0
+    for part in system.rollout:
+        width = BYTES[part.entry.dtype]
+        held = sync_bytes(system.model, system.trainer, part.layout, width).per_engine_gpu_max
+        weights = max(weights, held)
+        cache = max(cache, part.entry.memory_utilization * part.pool.gpu.hbm_bytes - held)
+    return weights, max(0.0, cache)
+
+
+def host_link(system: System) -> HostLink:
+    """The host link of the shared GPUs, from the catalog and the profile."""
+    pool, value = system.trainer_pool, system.profile.value
+    return HostLink(
+        rate=pool.gpu.host_link_bandwidth,
+        pinned=value("host_link_rate"),
+        pageable=value("pageable_rate"),
+        node=value("node_host_bandwidth"),
+        gpus=min(pool.gpus_per_node, system.trainer.gpus),
+        map_per_byte=value("map_seconds_per_byte"),
+        pinned_alloc=value("pinned_alloc_rate"),
+        fixed=value("switch_fixed_s"),
+    )
+
+
+def offload_needed(system: System, state: StateBytes) -> bool:
+    """Whether the trainer's states and the engine's budget exceed the GPU together.
+
+    optimizer + gradients + parameters + memory_utilization · HBM > HBM; activations come at another time.
+    """
+    budget = max(part.entry.memory_utilization for part in system.rollout) * system.trainer_pool.gpu.hbm_bytes
+    on_gpu = state.gradients + state.parameters
+    on_gpu += state.optimizer if system.scenario.trainer.optimizer_device == "gpu" else 0.0
+    return on_gpu + budget > system.trainer_pool.gpu.hbm_bytes
