@@ -17,7 +17,8 @@ class ControllerCosts:
     step_fixed_seconds  once per step: metrics, logging, data preparation
     bytes_per_token     of the batch, one way through the driver
     bytes_rate          bytes/s through the driver or its object store
-    sample_seconds      per sample and pass: padding, concatenation, in an asynchronous run also its collection
+    sample_seconds      per sample and pass: padding, concatenation, in an asynchronous run also its
+                        collection
     """
 
     dispatch_seconds: float
@@ -48,9 +49,9 @@ class ControllerCosts:
 def controller_costs(system: System) -> ControllerCosts:
     """Driver costs of a system from its profile.
 
-    dispatch = call + workers * submission, over the trainer's ranks: one process per GPU, as Ray-based frameworks
-    have it. One-step-off and asynchronous schedules have their own fixed cost and a cost per sample, which more GPUs
-    don't shorten.
+    dispatch = call + workers * submission, over the trainer's ranks: one process per GPU, as Ray-based
+    frameworks have it. One-step-off and asynchronous schedules have their own fixed cost and a cost per
+    sample, which more GPUs don't shorten.
     """
     value = system.profile.value
     asynchronous = system.scenario.schedule == "async"

@@ -1,4 +1,4 @@
-"""Co-located: the switch between training and rollout of a system: bytes by role, the host link, whether it is needed."""
+"""The switch of a co-located system between training and rollout: bytes by role and the host link."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def switch_cost(system: System) -> SwitchCost:
 def state_bytes(system: System) -> StateBytes:
     """Bytes by role on the busiest GPU.
 
-    Megatron: parameters 2·N, gradients g·N, optimizer 12·(N_dense/(DP·CP) + N_expert/EDP). FSDP, ZeRO: all of the
-    model over the shard group, parameters 2 B + optimizer 12 B, or with fp32 storage 4 B (the master) + 8 B.
-    Engine: the weights it holds, and the KV cache that its memory budget leaves.
+    Megatron: parameters 2·N, gradients g·N, optimizer 12·(N_dense/(DP·CP) + N_expert/EDP). FSDP, ZeRO: all of
+    the model over the shard group, parameters 2 B + optimizer 12 B, or with fp32 storage 4 B (the master) + 8
+    B. Engine: the weights it holds, and the KV cache that its memory budget leaves.
     """
     train = system.scenario.trainer
     gradient = BYTES[train.grad_dtype]
@@ -62,7 +62,7 @@ def state_bytes(system: System) -> StateBytes:
 
 
 def _engine(system: System) -> tuple[float, float]:
-    """(weights, KV cache) of the busiest engine GPU: the budget is memory_utilization · HBM for both together."""
+    """(weights, KV cache) of the busiest engine GPU; both share the budget memory_utilization · HBM."""
     weights, cache = 0.0, 0.0
     for part in system.rollout:
         width = BYTES[part.entry.dtype]

@@ -8,13 +8,14 @@ from collections.abc import Mapping, Sequence
 def pipeline(stages: Mapping[str, float], overlap: Sequence[Sequence[str]], items: int) -> dict[str, float]:
     """Exposed seconds of every stage when `items` equal items pass through groups of stages.
 
-    `stages`: seconds of each stage for all items together. `overlap`: the groups in order; inside a group stages take
-    turns, different groups work on different items (double buffer). With x_g the seconds of group g for one item,
+    `stages`: seconds of each stage for all items together. `overlap`: the groups in order; inside a group
+    stages take turns, different groups work on different items (double buffer). With x_g the seconds of group
+    g for one item,
 
         seconds = sum_g x_g + (items - 1) * max_g x_g
 
-    so the slowest group shows in full and the others with one item only (fill and drain). The values add up to the
-    seconds. Stages that no group names take turns with the last group.
+    so the slowest group shows in full and the others with one item only (fill and drain). The values add up
+    to the seconds. Stages that no group names take turns with the last group.
     """
     named = [name for group in overlap for name in group]
     groups = [list(group) for group in overlap]

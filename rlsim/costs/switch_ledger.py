@@ -1,7 +1,7 @@
 """The ledger of a switch between training and rollout: what leaves and enters the GPU, and how long it takes.
 
-The ledger is by role. A role is moved over the host link, or only mapped and unmapped (its contents are worthless by
-then: gradients, the KV cache, weights that the next sync brings anyway).
+The ledger is by role. A role is moved over the host link, or only mapped and unmapped (its contents are
+worthless by then: gradients, the KV cache, weights that the next sync brings anyway).
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from rlsim.costs.switch_orders import SwitchOrder
 class HostLink:
     """Path between a GPU and its host.
 
-    rate: bytes/s of the link, one direction (datasheet). pinned, pageable: bytes/s that copies reach. node: bytes/s
-    of the node's memory for all its `gpus` together. map_per_byte: s/B to map or unmap. pinned_alloc: bytes/s of
-    freshly page-locked memory. fixed: seconds of one switch whatever moves.
+    rate: bytes/s of the link, one direction (datasheet). pinned, pageable: bytes/s that copies reach. node:
+    bytes/s of the node's memory for all its `gpus` together. map_per_byte: s/B to map or unmap. pinned_alloc:
+    bytes/s of freshly page-locked memory. fixed: seconds of one switch whatever moves.
     """
 
     rate: float
@@ -50,8 +50,8 @@ class StateBytes:
 class SwitchRow:
     """One role of the ledger.
 
-    moved: bytes per GPU over the host link, each way. mapped: bytes per GPU mapped and unmapped. offload_seconds is
-    on the way to the rollout, onload_seconds on the way back to training.
+    moved: bytes per GPU over the host link, each way. mapped: bytes per GPU mapped and unmapped.
+    offload_seconds is on the way to the rollout, onload_seconds on the way back to training.
     """
 
     role: str
@@ -66,8 +66,8 @@ class SwitchRow:
 class SwitchCost:
     """The switch of one step.
 
-    bytes_per_gpu, bytes_per_node: moved one way. needed: without offload the roles do not fit on the GPU together.
-    parts: "offload:role" or "onload:role" -> seconds, plus the fixed part of each way.
+    bytes_per_gpu, bytes_per_node: moved one way. needed: without offload the roles do not fit on the GPU
+    together. parts: "offload:role" or "onload:role" -> seconds, plus the fixed part of each way.
     """
 
     offload_seconds: float
@@ -121,8 +121,8 @@ def ledger(
     """Rows of the switch; `optimizer`, `parameters`, `gradients`: whether the scenario lets that role go.
 
     seconds of a moved role = bytes / copy rate; of a mapped one = bytes * map time. vLLM's sleep level 1 also
-    page-locks the buffer that it copies the engine's weights into. Source: section B of the frameworks' weight-sync
-    reading (vLLM, SGLang torch_memory_saver, verl, slime, OpenRLHF, NeMo-RL).
+    page-locks the buffer that it copies the engine's weights into. Source: section B of the frameworks'
+    weight-sync reading (vLLM, SGLang torch_memory_saver, verl, slime, OpenRLHF, NeMo-RL).
     """
     rows = []
     if optimizer:
@@ -169,7 +169,7 @@ def _mapped(role: str, size: float, link: HostLink) -> SwitchRow:
 
 
 def _parameters(size: float, order: SwitchOrder, link: HostLink) -> SwitchRow:
-    """Parameters out after the sync and in before the log-probs; a fresh host copy per step costs one more way out."""
+    """Parameters: out after the sync, in before the log-probs; a framework's host copy is made on the way."""
     row = _moved("parameters", size, order.parameters_pinned, link)
     if not order.host_copy:
         return row

@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 class SwitchOrder:
     """A framework's habits.
 
-    sleep_level        1: the engine's weights are copied to the host and back; 2: they are dropped, the sync brings
-                       new ones
+    sleep_level        1: the engine's weights are copied to the host and back; 2: they are dropped, the sync
+                       brings new ones
     optimizer_pinned   optimizer states go to pinned host memory (a scenario may still say pageable)
     parameters_pinned  parameters too
     moves_gradients    gradients are copied, not dropped

@@ -25,9 +25,11 @@ class SyncCost:
     bytes_delivered    into all engines together, replicas counted
     seconds            from the first gather to engines that run again
     floor_seconds      physical floor: no strategy is faster
-    transfer_seconds   the part during which bytes move and are prepared; double-buffered engines may generate meanwhile
+    transfer_seconds   the part during which bytes move and are prepared; double-buffered engines may generate
+                       meanwhile
     parts              exposed seconds by part, which add up to `seconds`
-    sources            seconds by provenance: links by datasheet rates, software by rates fitted on published runs
+    sources            seconds by provenance: links by datasheet rates, software by rates fitted on published
+                       runs
     alternatives       seconds of every strategy that this placement allows
     """
 
@@ -97,7 +99,7 @@ def sync_cost(case: SyncCase, strategy: str, *, overlap: bool = False) -> SyncCo
 
 
 def above_floor(timed: Timed, floor: float) -> dict[str, float]:
-    """The parts, with what lacks to the floor added to the links; the fixed part does not count towards it."""
+    """The parts, links stretched to the floor where the sum without the fixed part is below it."""
     moving = timed.seconds - timed.parts["fixed"]
     parts = dict(timed.parts)
     if moving < floor:

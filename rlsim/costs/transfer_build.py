@@ -1,4 +1,4 @@
-"""From a system to a `SyncCase`: the exact slices of the layouts, the dtype on the wire, the links of the pools."""
+"""From a system to a `SyncCase`: slices of the layouts, dtype on the wire, links of the pools."""
 
 from __future__ import annotations
 
@@ -34,8 +34,9 @@ def sync_case(system: System) -> SyncCase:
 def wire_dtype(system: System, method: Method) -> tuple[str, str | None]:
     """(dtype on the wire, dtype that the source quantises from or None).
 
-    The scenario's `wire_dtype` if given. Else FP8 when every engine is FP8 and the framework quantises at the source;
-    else the stored dtype (FSDP with fp32 storage: 4 bytes) where the framework sends what is stored; else bf16.
+    The scenario's `wire_dtype` if given. Else FP8 when every engine is FP8 and the framework quantises at the
+    source; else the stored dtype (FSDP with fp32 storage: 4 bytes) where the framework sends what is stored;
+    else bf16.
     """
     stored = (
         "fp32"
@@ -64,7 +65,7 @@ def _side(pool: Pool, gpus: int) -> Side:
 
 
 def _source(system: System, width: float) -> Source:
-    """The trainer: dense parameters replicated over DP·CP, experts over EDP, or all split over the shard group."""
+    """The trainer: dense parameters replicated over DP·CP, experts over EDP; or all split over the shards."""
     model, layout = system.model, system.trainer
     total = float(parameters(model))
     side = _side(system.trainer_pool, layout.gpus)

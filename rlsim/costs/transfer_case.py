@@ -1,4 +1,4 @@
-"""One weight synchronisation as numbers: who holds, who needs and over which links, before any strategy is chosen."""
+"""One weight synchronisation as numbers: who holds, who needs, over which links; no strategy yet."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from rlsim.costs.transfer_methods import Method
 class Side:
     """The GPUs at one end of the transfer.
 
-    `node`: GPUs that share NICs and NVLink: a node, or the whole NVLink domain where it is larger. `host_gpus`: GPUs
-    that share one host's memory. `nic`, `nvlink`, `host_link`: bytes/s per GPU, one direction, as the datasheet has
-    them; `hbm` bytes/s.
+    `node`: GPUs that share NICs and NVLink: a node, or the whole NVLink domain where it is larger.
+    `host_gpus`: GPUs that share one host's memory. `nic`, `nvlink`, `host_link`: bytes/s per GPU, one
+    direction, as the datasheet has them; `hbm` bytes/s.
     """
 
     gpus: int
@@ -103,7 +103,7 @@ class SyncCase:
 
     @property
     def rounds(self) -> int:
-        """Items that go through the pipeline: buckets, or tensors when the framework sends them one by one."""
+        """Items that go through the pipeline: buckets, or tensors where they go one by one."""
         return self.tensors if self.method.per_tensor else max(1, ceil(self.model_bytes / self.bucket))
 
     @property

@@ -9,8 +9,9 @@ def floor_seconds(case: SyncCase) -> float:
     """Physical floor of one synchronisation, at datasheet rates (efficiency 1), multicast allowed.
 
     Disaggregated: max of
-      - ingress: distinct bytes that a node needs / all NICs of the node (they may be split over its NICs and shared
-        over NVLink once inside). 70B in bf16, TP=8 in one node, 50 GB/s: 141.1 / (8*50) = 17.6 / 50 = 0.35 s
+      - ingress: distinct bytes that a node needs / all NICs of the node (they may be split over its NICs and
+        shared over NVLink once inside). 70B in bf16, TP=8 in one node, 50 GB/s NICs:
+        141.1 / (8*50) = 17.6 / 50 = 0.35 s
       - egress: the model leaves the trainer at least once: model / all trainer NICs
       - the cut between the roles: model / (NICs of the smaller role / oversubscription)
       - the last hop: bytes into one GPU / (its NIC + its NVLink)
@@ -22,7 +23,7 @@ def floor_seconds(case: SyncCase) -> float:
 
 
 def ingress_floor(receiver: Receiver) -> float:
-    """Seconds to bring a node what it needs over all its NICs, and a GPU its slice over NIC and NVLink together."""
+    """Seconds to bring a node what it needs over all its NICs, a GPU its slice over NIC and NVLink."""
     side = receiver.side
     links = side.nic + (side.nvlink if side.rails > 1 else 0.0)
     return max(receiver.recv_node / (side.rails * side.nic), receiver.recv_gpu / links)

@@ -1,4 +1,4 @@
-"""How each framework moves weights: the method behind `strategy: auto`, read from the frameworks' source code."""
+"""How each framework moves weights, read from its source: the method behind `strategy: auto`."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ class Method:
 
     colocated, disaggregated   strategy by placement
     bucket          bytes sent together when the scenario does not say
-    senders         trainer ranks that feed the network at once: "node" (all of the root's node relay over NVLink, so
-                    all its NICs work) or "one" (a single rank, a single NIC)
+    senders         trainer ranks that feed the network at once: "node" (all of the root's node relay over
+                    NVLink, so all its NICs work) or "one" (a single rank, a single NIC)
     stage_heads     every pipeline stage sends its own layers, so nothing is gathered across stages
-    overlap         groups of pipeline stages: groups work on different buckets at the same time, stages inside a
-                    group take turns
+    overlap         groups of pipeline stages: groups work on different buckets at the same time, stages
+                    inside a group take turns
     per_tensor      tensors go one by one, each with a remote call
     quantise_at_source  an FP8 engine gets FP8 bytes; else the stored dtype travels and the engine quantises
     stored_dtype    parameters travel as they are stored (FSDP fp32: 4 bytes), else cast to bf16 first
@@ -74,7 +74,8 @@ METHODS: Mapping[str, Method] = {
         quantise_at_source=False,
         stored_dtype=True,
         from_host=False,
-        source="verl 1dda039: checkpoint_engine naive (one IPC buffer, strict alternation) and nccl (multi_sender)",
+        source="verl 1dda039: checkpoint_engine naive (one IPC buffer, strict alternation) "
+        "and nccl (multi_sender)",
     ),
     "slime": Method(
         colocated="ipc",
@@ -88,7 +89,8 @@ METHODS: Mapping[str, Method] = {
         quantise_at_source=True,
         stored_dtype=False,
         from_host=True,
-        source="slime 624b824: pinned host copy, bucket by bucket; one NCCL group per stage, global engine lock",
+        source="slime 624b824: pinned host copy, bucket by bucket; one NCCL group per stage, "
+        "global engine lock",
     ),
     "openrlhf": Method(
         colocated="ipc",
@@ -130,8 +132,8 @@ METHODS: Mapping[str, Method] = {
         quantise_at_source=False,
         stored_dtype=False,
         from_host=False,
-        source="NeMo-RL 7ea279a: ZMQ + CUDA IPC with two half buffers; packed broadcast, two buffers of 2% of HBM, "
-        "all trainer ranks in the group",
+        source="NeMo-RL 7ea279a: ZMQ + CUDA IPC with two half buffers; packed broadcast, two buffers of 2% "
+        "of HBM, all trainer ranks in the group",
     ),
     "trl": Method(
         colocated="ipc",

@@ -1,7 +1,7 @@
 """Ways to bring new weights from the trainer to the engines: one small function each, seconds by part.
 
-Symbols: P bytes of one model on the wire, K buckets, I engine instances, R receiving GPUs. Each function returns
-`Timed`: exposed seconds by part, which add up to the whole, and the seconds its busiest link works.
+Symbols: P bytes of one model on the wire, K buckets, I engine instances, R receiving GPUs. Each function
+returns `Timed`: exposed seconds by part, which add up to the whole, and the seconds its busiest link works.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Timed:
 def ipc(case: SyncCase) -> Timed:
     """Co-located: gather a bucket, hand it over by CUDA IPC, load it into the engine of the same GPU.
 
-    Per bucket: gather (links or software, whichever is slower) | copy into the shared buffer + engine load + control.
-    NeMo-RL ping-pongs between two half buffers, x + (K-1)*max(x, y) + y; verl's naive path and slime take turns,
-    K*(x + y). slime reads the shards from pinned host memory first. Source: verl 1dda039, slime 624b824,
-    NeMo-RL 7ea279a.
+    Per bucket: gather (links or software, whichever is slower) | copy into the shared buffer + engine load +
+    control. NeMo-RL ping-pongs between two half buffers, x + (K-1)*max(x, y) + y; verl's naive path and slime
+    take turns, K*(x + y). slime reads the shards from pinned host memory first. Source: verl 1dda039, slime
+    624b824, NeMo-RL 7ea279a.
     """
     value = case.profile.value
     stages = {
@@ -45,11 +45,12 @@ def ipc(case: SyncCase) -> Timed:
 
 
 def broadcast(case: SyncCase) -> Timed:
-    """NCCL broadcast of buckets from the root to every engine GPU; gather, broadcast and load overlap by framework.
+    """NCCL broadcast of buckets from the root to every engine GPU; what overlaps depends on the framework.
 
-    wire = P / (rails * NIC) + K * nodes * latency. A ring enters and leaves each node once per channel, so its rate is
-    that of the NICs of the sending ranks in the root's node: `rails` grows with the number of sending ranks and does
-    not depend on I. Source: NCCL ring broadcast; verl 1dda039 (relay ranks), slime, AReaL, NeMo-RL.
+    wire = P / (rails * NIC) + K * nodes * latency. A ring enters and leaves each node once per channel, so
+    its rate is that of the NICs of the sending ranks in the root's node: `rails` grows with the number of
+    sending ranks and does not depend on I. Source: NCCL ring broadcast; verl 1dda039 (relay ranks), slime,
+    AReaL, NeMo-RL.
     """
     wire = broadcast_wire(case)
     stages = {
@@ -64,8 +65,8 @@ def broadcast(case: SyncCase) -> Timed:
 def root_fanout(case: SyncCase) -> Timed:
     """The root sends a whole copy to every instance, one after the other, through all NICs of its node.
 
-    wire = max(I * P / (source node NICs), P / (NICs of one instance in a node)). No multicast: one 8-NIC node to four
-    instances of 70B takes at least 4 * 141 / (8 * 50) = 1.41 s.
+    wire = max(I * P / (source node NICs), P / (NICs of one instance in a node)). No multicast: one 8-NIC node
+    to four instances of 70B takes at least 4 * 141 / (8 * 50) = 1.41 s.
     """
     side = case.source.side
     egress = case.engines * case.model_bytes / (side.rails * case.nic_rate(side))
@@ -86,9 +87,9 @@ def root_fanout(case: SyncCase) -> Timed:
 def chain(case: SyncCase) -> Timed:
     """Store-and-forward along the receiving GPUs, root to first to second ..., two buffers each.
 
-    seconds = (K + R - 1) * hop, hop = max(gather, P/K / NIC + control, load) of one bucket. Small buckets shorten the
-    fill, until the cost per bucket bites: best bucket = sqrt(P * cost * NIC / (R - 1)). Source: verl 1dda039
-    checkpoint_engine nixl, mooncake.
+    seconds = (K + R - 1) * hop, hop = max(gather, P/K / NIC + control, load) of one bucket. Small buckets
+    shorten the fill, until the cost per bucket bites: best bucket = sqrt(P * cost * NIC / (R - 1)). Source:
+    verl 1dda039 checkpoint_engine nixl, mooncake.
     """
     rounds = max(1, ceil(case.model_bytes / case.bucket))
     hop_wire = case.model_bytes / rounds / case.slowest_nic() * case.oversubscription
@@ -101,11 +102,11 @@ def chain(case: SyncCase) -> Timed:
 
 
 def p2p(case: SyncCase) -> Timed:
-    """Every trainer rank writes its slices straight into the GPUs that need them (RDMA), by plan, nothing gathered.
+    """Every trainer rank writes its slices straight into the GPUs that need them (RDMA); no gather.
 
-    wire = max(bytes into the busiest engine GPU / NIC, bytes out of the busiest trainer GPU / NIC); replicas of a
-    slice share its sends. Each GPU converts and loads its own slice only. Source: vLLM PR 43375, Perplexity
-    arXiv 2510.27656, Miles issue 755.
+    wire = max(bytes into the busiest engine GPU / NIC, bytes out of the busiest trainer GPU / NIC); replicas
+    of a slice share its sends. Each GPU converts and loads its own slice only. Source: vLLM PR 43375,
+    Perplexity arXiv 2510.27656, Miles issue 755.
     """
     return _point_to_point(case, case.engines)
 
@@ -113,8 +114,8 @@ def p2p(case: SyncCase) -> Timed:
 def p2p_replicate(case: SyncCase) -> Timed:
     """Point-to-point to one instance, which its peers then copy: the trainer's NICs carry one copy only.
 
-    replicate = bytes of one GPU / NIC + (I - 2) bucket hops: each GPU streams to the GPU of the same place in the
-    next instance. Source: Miles, SGLang remote_instance loader (PRs 13125, 14997).
+    replicate = bytes of one GPU / NIC + (I - 2) bucket hops: each GPU streams to the GPU of the same place in
+    the next instance. Source: Miles, SGLang remote_instance loader (PRs 13125, 14997).
     """
     first = _point_to_point(case, 1)
     if case.engines == 1 or case.colocated:
@@ -128,8 +129,9 @@ def p2p_replicate(case: SyncCase) -> Timed:
 def host(case: SyncCase) -> Timed:
     """Through host memory: shards to the trainer's hosts, over the NICs, up to the engines' GPUs, reload.
 
-    D2H of the shards first; then per bucket: NICs of one node | each GPU of the node lifts its part and shares it over
-    NVLink | reload. Source: MoonshotAI checkpoint-engine 59a3c4f, verl kimi_ckpt_engine (offload 7 s + update 3.5 s).
+    D2H of the shards first; then per bucket: NICs of one node | each GPU of the node lifts its part and
+    shares it over NVLink | reload. Source: MoonshotAI checkpoint-engine 59a3c4f, verl kimi_ckpt_engine
+    (offload 7 s + update 3.5 s).
     """
     value = case.profile.value
     source = case.source.side
@@ -151,8 +153,8 @@ def host(case: SyncCase) -> Timed:
 def filesystem(case: SyncCase) -> Timed:
     """Write a checkpoint to a shared file system, every instance reads it: one after the other.
 
-    P / write rate + max(P / rate of one node, I * P / rate of the file system) + load. Source: AReaL and slime disk
-    modes.
+    P / write rate + max(P / rate of one node, I * P / rate of the file system) + load. Source: AReaL and
+    slime disk modes.
     """
     value = case.profile.value
     write = case.model_bytes / value("filesystem_write_rate")
@@ -190,8 +192,9 @@ DISAGGREGATED = ("broadcast", "root-fanout", "chain", "p2p", "p2p-replicate", "h
 def assembly(case: SyncCase) -> float:
     """Seconds to turn the trainer's shards into full tensors ready to send: gather, convert, pack.
 
-    max(links, P / refit_gather_rate) + tensors * cost per tensor (+ P / quantise rate when the source quantises).
-    Public rows say that software, not links, sets this: a 72B model spends 23.5 of 24 s here (verl issue 7060).
+    max(links, P / refit_gather_rate) + tensors * cost per tensor (+ P / quantise rate when the source
+    quantises). Public rows say that software, not links, sets this: a 72B model spends 23.5 of 24 s here
+    (verl issue 7060).
     """
     value = case.profile.value
     software = case.model_bytes / value("refit_gather_rate") + case.read_bytes / value("refit_quantise_rate")
@@ -201,8 +204,8 @@ def assembly(case: SyncCase) -> float:
 def gather_links(case: SyncCase) -> float:
     """Seconds of the links in the gather of the whole model onto every rank that takes part.
 
-    NVLink: what the GPU lacks of the model / NVLink. NICs: what the node lacks / all NICs of the node; nothing when
-    the group that holds one replica fits in a node. Stage heads gather their own layers only.
+    NVLink: what the GPU lacks of the model / NVLink. NICs: what the node lacks / all NICs of the node;
+    nothing when the group that holds one replica fits in a node. Stage heads gather their own layers only.
     """
     source, side = case.source, case.source.side
     needed = case.model_bytes * (
@@ -216,7 +219,7 @@ def gather_links(case: SyncCase) -> float:
 
 
 def broadcast_wire(case: SyncCase) -> float:
-    """Seconds of the bytes of one broadcast on the slowest group of rails, plus the pipeline fill over the nodes."""
+    """Seconds of one broadcast's bytes on the slowest rails, plus the fill of the pipeline over the nodes."""
     side = case.source.side
     senders = 1 if case.method.senders == "one" else side.rails
     rate = min(
@@ -247,7 +250,7 @@ def bucket_control(case: SyncCase) -> float:
 
 
 def host_read(case: SyncCase) -> float:
-    """Seconds to lift the shards from pinned host memory, owners of one replica taking turns by pipeline stage."""
+    """Seconds to lift the shards from pinned host memory; pipeline stages take turns."""
     if not case.method.from_host:
         return 0.0
     at_once = max(1, round(case.source.owners * case.source.held_by_stage))

@@ -27,7 +27,9 @@ def rows_of(framework: str, link: HostLink = LINK, **wanted: bool) -> dict[str, 
 def test_optimizer_states_are_smaller_than_their_story(
     parameters: float, gpus: int, per_gpu: float, seconds: float
 ) -> None:
-    """12 B * 671.03e9 / 1024 = 7.864 GB per GPU, 63 GB per node, 0.655 s at 12 GB/s; 256 GPUs: 31.45; 7B/64: 1.43."""
+    """12 B * 671.03e9 / 1024 = 7.864 GB per GPU, 63 GB per node, 0.655 s at 12 GB/s; 256 GPUs: 31.45; 7B/64:
+    1.43.
+    """
     size = adam_bytes(parameters, gpus)
     assert size == pytest.approx(per_gpu, rel=1e-3)
     assert size / LINK.copy_rate(pinned=True) == pytest.approx(seconds, rel=2e-3)
@@ -36,7 +38,9 @@ def test_optimizer_states_are_smaller_than_their_story(
 
 
 def test_generic_moves_states_and_parameters_once_each_way() -> None:
-    """(12 + 2) GB / 12 GB/s = 1.1667 s each way; gradients, engine weights and KV only change their mapping."""
+    """(12 + 2) GB / 12 GB/s = 1.1667 s each way; gradients, engine weights and KV only change their
+    mapping.
+    """
     cost = switch(tuple(rows_of("generic").values()), LINK, needed=True)
     assert cost.offload_seconds == pytest.approx(14 / 12)
     assert cost.onload_seconds == pytest.approx(14 / 12)

@@ -81,7 +81,9 @@ def test_ipc_ping_pong_hides_the_shorter_stage() -> None:
 
 
 def test_gather_crosses_nodes_when_the_shards_do() -> None:
-    """FSDP over 8 nodes: 7/8 of 15.232 GB into each node over 8 NICs = 0.03332 s; NVLink 15.0/450 = 0.0333 s."""
+    """FSDP over 8 nodes: 7/8 of 15.232 GB into each node over 8 NICs = 0.03332 s; NVLink 15.0/450 = 0.0333
+    s.
+    """
     assert gather_links(colocated_7b(64)) == pytest.approx(15.232e9 * 63 / 64 / 450e9)
     slow = colocated_7b(64)
     slow = replace(slow, profile=slow.profile.with_values(sync_nic_efficiency=0.5))
