@@ -56,8 +56,8 @@ def test_published_totals(name: str, count: int) -> None:
 
 @pytest.mark.parametrize(
     ("name", "billions"),
-    # Without MTP layers. GLM-4.5's repository lists 358.34 B with one: two copies of 151552·5120 (1.55 B), a MoE
-    # layer (3.93 B) and eh_proj 2·5120² (0.05 B) leave 352.8 B.
+    # Without MTP layers. GLM-4.5's repository lists 358.34 B with one:
+    # two copies of 151552·5120 (1.55 B), a MoE layer (3.94 B) and eh_proj 2·5120² (0.05 B) leave 352.8 B.
     [
         ("DeepSeek-V3", 671.03),
         ("DeepSeek-R1", 671.03),
