@@ -75,7 +75,7 @@ def _source(system: System, width: float) -> Source:
         shard = shard_group(layout)
         held = total / shard
         node = min(1.0, side.rails / shard) * total
-        return Source(side, held * width, node * width, total / layout.gpus * width, 1.0, shard)
+        return Source(side, held * width, node * width, total / layout.gpus * width, 1.0, shard, shard > 1)
     send = max(r.dense / (layout.dp * layout.cp) + r.expert / layout.edp for r in stages)
     node = max(
         r.dense * min(side.rails, layout.tp) + r.expert * min(side.rails, layout.etp * layout.ep)

@@ -46,6 +46,7 @@ class Source:
     send_gpu       bytes that leave the busiest trainer GPU for one full copy when replicas share the work
     held_by_stage  share of the model that one pipeline stage holds (1/pp for even stages)
     owners         distinct ranks that hold one replica of the model together (1 = every rank holds all of it)
+    element_wise   parameters are split element by element (FSDP, ZeRO-3) and gathered tensor by tensor
     """
 
     side: Side
@@ -54,6 +55,7 @@ class Source:
     send_gpu: float
     held_by_stage: float
     owners: int
+    element_wise: bool = False
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,3 @@ class SyncCase:
     def nic_rate(self, side: Side) -> float:
         """bytes/s that one NIC of a side gives in a weight transfer."""
         return side.nic * self.profile.value("sync_nic_efficiency")
-
-    def slowest_nic(self) -> float:
-        """bytes/s of the slowest NIC on a path from the trainer to an engine."""
-        return min([self.nic_rate(self.source.side), *(self.nic_rate(r.side) for r in self.receivers)])

@@ -12,6 +12,7 @@ from math import ceil
 
 from rlsim.costs.pipeline import pipeline
 from rlsim.costs.transfer_case import Side, SyncCase
+from rlsim.costs.transfer_methods import PIPELINED
 
 
 @dataclass(frozen=True)
@@ -87,18 +88,23 @@ def root_fanout(case: SyncCase) -> Timed:
 def chain(case: SyncCase) -> Timed:
     """Store-and-forward along the receiving GPUs, root to first to second ..., two buffers each.
 
-    seconds = (K + R - 1) * hop, hop = max(gather, P/K / NIC + control, load) of one bucket. Small buckets
-    shorten the fill, until the cost per bucket bites: best bucket = sqrt(P * cost * NIC / (R - 1)). Source:
-    verl 1dda039 checkpoint_engine nixl, mooncake.
+    A bucket takes R hops; the buckets follow at the pace of the slowest of gather, hop and load:
+    (K + R - 1) hops of P/K / NIC + control when the network is slowest. Small buckets shorten the fill, until
+    the cost per bucket bites: best bucket = sqrt(P * cost * NIC / (R - 1)). Source: verl 1dda039
+    checkpoint_engine nixl, mooncake.
     """
     rounds = max(1, ceil(case.model_bytes / case.bucket))
-    hop_wire = case.model_bytes / rounds / case.slowest_nic() * case.oversubscription
-    hop_wire += case.profile.value("refit_per_bucket_s")
-    others = {"gather": assembly(case) / rounds, "load": engine_load(case, case.model_bytes) / rounds}
-    hop = max(hop_wire, *others.values())
-    hops = rounds + case.receiving_gpus - 1
-    parts = {"gather": others["gather"], "wire": hops * hop, "load": others["load"]}
-    return Timed({**parts, "fixed": case.profile.value("refit_fixed_s")}, hops * hop_wire)
+    hop = case.model_bytes / rounds / chain_rate(case) * case.oversubscription
+    hop += case.profile.value("refit_per_bucket_s")
+    stages = {
+        "gather": assembly(case),
+        "wire": rounds * hop,
+        "load": engine_load(case, case.model_bytes),
+    }
+    parts = pipeline(stages, PIPELINED, rounds)
+    parts["wire"] += (case.receiving_gpus - 1) * hop
+    fixed = case.profile.value("refit_fixed_s")
+    return Timed({**parts, "fixed": fixed}, (rounds + case.receiving_gpus - 1) * hop)
 
 
 def p2p(case: SyncCase) -> Timed:
@@ -146,7 +152,7 @@ def host(case: SyncCase) -> Timed:
     }
     rounds = max(1, ceil(case.model_bytes / case.bucket))
     parts = pipeline(stages, (("wire",), ("host_to_device",), ("load",)), rounds)
-    save = down + case.tensors * value("refit_per_tensor_s") / case.source.owners
+    save = down + case.tensors * per_tensor(case) / case.source.owners
     return Timed({"device_to_host": save, **parts, "fixed": value("refit_fixed_s")}, max(wire, down, up))
 
 
@@ -166,7 +172,7 @@ def filesystem(case: SyncCase) -> Timed:
     lift = max(case.model_bytes / (r.side.rails * host_rate(case, r.side)) for r in case.receivers)
     parts = {
         "device_to_host": case.model_bytes / (case.source.side.gpus * host_rate(case, case.source.side)),
-        "write": write + case.tensors * value("refit_per_tensor_s"),
+        "write": write + case.tensors * per_tensor(case),
         "read": read,
         "host_to_device": lift,
         "load": engine_load(case, case.model_bytes),
@@ -197,8 +203,15 @@ def assembly(case: SyncCase) -> float:
     (verl issue 7060).
     """
     value = case.profile.value
-    software = case.model_bytes / value("refit_gather_rate") + case.read_bytes / value("refit_quantise_rate")
-    return max(gather_links(case), software) + case.tensors * value("refit_per_tensor_s")
+    rate = value("refit_fsdp_gather_rate" if case.source.element_wise else "refit_gather_rate")
+    software = case.model_bytes / rate + case.read_bytes / value("refit_quantise_rate")
+    return max(gather_links(case), software) + case.tensors * per_tensor(case)
+
+
+def per_tensor(case: SyncCase) -> float:
+    """Seconds that one tensor costs at the source whatever its size: launch, conversion, packing."""
+    name = "refit_fsdp_per_tensor_s" if case.source.element_wise else "refit_per_tensor_s"
+    return case.profile.value(name)
 
 
 def gather_links(case: SyncCase) -> float:
@@ -216,6 +229,12 @@ def gather_links(case: SyncCase) -> float:
         max(0.0, needed - source.held_node) / (side.rails * case.nic_rate(side)) if side.nodes > 1 else 0.0
     )
     return max(into_gpu, into_node)
+
+
+def chain_rate(case: SyncCase) -> float:
+    """bytes/s of one hop: the slower NIC at its store-and-forward efficiency."""
+    nic = min([case.source.side.nic, *(r.side.nic for r in case.receivers)])
+    return nic * case.profile.value("chain_nic_efficiency")
 
 
 def broadcast_wire(case: SyncCase) -> float:
@@ -290,11 +309,11 @@ def _point_to_point(case: SyncCase, copies: int) -> Timed:
         wire = max(into, out) * case.oversubscription
     own = max(case.source.send_gpu, case.model_bytes / case.source.side.gpus)
     reading = case.read_bytes / case.model_bytes / value("refit_quantise_rate")
-    gather = own * (1.0 / value("refit_gather_rate") + reading)
+    gather = own * (1.0 / value("refit_load_rate") + reading)
     operations = max(r.tensors_gpu for r in case.receivers) * value("refit_p2p_op_s")
     rounds = max(1, ceil(case.recv_gpu / case.bucket))
     stages = {"gather": gather, "wire": wire + operations, "load": engine_load(case, case.recv_gpu)}
-    parts = pipeline(stages, (("gather",), ("wire",), ("load",)), rounds)
+    parts = pipeline(stages, PIPELINED, rounds)
     return Timed({**parts, "fixed": value("refit_fixed_s")}, wire)
 
 
