@@ -1,0 +1,212 @@
+"""From recorded steps and samples to the figures of the summary; every function is one block of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from rlsim.sim import ledger as fates
+from rlsim.sim.prices import Costs
+from rlsim.sim.recorder import PHASES, POOL, PoolCounts, Step
+from rlsim.sim.run import Run
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+GIB = 2.0**30
+SOURCES = ("measured", "scaled", "roofline")
+
+
+def step_time(seconds: Floats) -> dict[str, float | None]:
+    """Statistics of the step time. ci95: half width of the mean's 95% interval, t·s/√n; null for one step."""
+    n = len(seconds)
+    ci95 = float(stats.t.ppf(0.975, n - 1) * seconds.std(ddof=1) / np.sqrt(n)) if n > 1 else None
+    return {
+        "mean": float(seconds.mean()),
+        "p50": float(np.median(seconds)),
+        "p90": float(np.quantile(seconds, 0.9)),
+        "min": float(seconds.min()),
+        "max": float(seconds.max()),
+        "ci95": ci95,
+    }
+
+
+def phases(steps: Sequence[Step]) -> dict[str, float]:
+    """Mean seconds a step under each label of the trainer group's clock; they sum to the mean step time."""
+    return {name: sum(s.phases[name] for s in steps) / len(steps) for name in PHASES}
+
+
+def rollout_pool(steps: Sequence[Step]) -> dict[str, float]:
+    """The same seconds as the rollout pool spends them."""
+    return {name: sum(s.pool[name] for s in steps) / len(steps) for name in POOL}
+
+
+def counts(steps: Sequence[Step]) -> PoolCounts:
+    """What the engines did over all steps."""
+    total = PoolCounts()
+    for step in steps:
+        total = total.plus(step.counts)
+    return total
+
+
+def rates(steps: Sequence[Step], costs: Costs, efficiency: float = 1.0) -> dict[str, float]:
+    """Prompt + response tokens trained on, and samples, per second of wall time.
+
+    `efficiency` is what a sample is worth for learning at this staleness (an input; 1: no effect).
+    """
+    wall = sum(s.seconds for s in steps)
+    tokens = sum(s.tokens for s in steps) / wall
+    return {
+        "tokens_per_s": tokens,
+        "tokens_per_s_per_gpu": tokens / costs.gpus.total,
+        "samples_per_s": sum(s.samples for s in steps) / wall,
+        "effective_tokens_per_s": tokens * efficiency,
+        "goodput": 1.0,
+    }
+
+
+def utilization(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
+    """Share of GPU-seconds with work: passes on the trainer, engines with requests on the rollout side.
+
+    Waiting, weight sync, offload and the controller are not work. `all`: over all GPUs that are paid for.
+    """
+    wall = sum(s.seconds for s in steps)
+    trainer = sum(s.phases[n] for s in steps for n in ("logprob", "reference", "train")) / wall
+    engines = sum(count for _, count in costs.engines)
+    rollout = sum(s.counts.busy for s in steps) / (engines * wall)
+    gpus = costs.gpus
+    used = trainer * gpus.trainer + rollout * gpus.rollout
+    return {"trainer": trainer, "rollout": rollout, "all": used / gpus.total}
+
+
+def mfu(steps: Sequence[Step], costs: Costs) -> float:
+    """Model FLOPs of the updates / (their seconds · trainer GPUs · dense peak)."""
+    seconds = sum(s.phases["train"] for s in steps)
+    return sum(s.flops for s in steps) / (seconds * costs.gpus.trainer * costs.peak_flops) if seconds else 0.0
+
+
+def tail(steps: Sequence[Step]) -> dict[str, float] | None:
+    """Mean seconds a step that its rollout's tail lasts, and its share of the step; null without batches."""
+    if any(s.tail is None for s in steps):
+        return None
+    seconds = sum(s.tail or 0.0 for s in steps) / len(steps)
+    return {"seconds": seconds, "share": seconds * len(steps) / sum(s.seconds for s in steps)}
+
+
+def staleness(versions: npt.NDArray[np.int64]) -> dict[str, float]:
+    """Versions between the policy that began a sample and the one that trains on it."""
+    return {
+        "mean": float(versions.mean()),
+        "p99": float(np.percentile(versions, 99)),
+        "max": int(versions.max()),
+    }
+
+
+def staleness_updates(late: npt.NDArray[np.int64], mini_batches: int, epochs: int) -> dict[str, float]:
+    """The same in optimizer updates, over every update that trains on the sample.
+
+    `late` is for the first epoch; epoch e adds e · mini_batches.
+    """
+    return {
+        "mean": float(late.mean()) + mini_batches * (epochs - 1) / 2,
+        "max": int(late.max()) + mini_batches * (epochs - 1),
+    }
+
+
+def samples(runs: Sequence[Run]) -> dict[str, Any]:
+    """Samples of the measured steps by fate; `aborted` counts tries that a weight sync threw away."""
+    steps = [s for run in runs for s in run.steps]
+    dropped = sum(s.dropped for s in steps)
+    return {
+        "trained": sum(s.samples for s in steps),
+        "dropped": {"stale": dropped} if dropped else {},
+        "aborted": sum(s.aborted for s in steps),
+        "in_flight": sum(int((run.ledger["fate"] == fates.IN_FLIGHT).sum()) for run in runs),
+    }
+
+
+def tokens(steps: Sequence[Step]) -> dict[str, int]:
+    """Tokens of the measured steps.
+
+    generated     response tokens
+    trained       prompt + response tokens of the samples trained on
+    wasted        generated for samples that were dropped or aborted
+    reprefilled   contexts processed again after a preemption or a weight sync
+    """
+    total = counts(steps)
+    return {
+        "generated": total.generated,
+        "trained": sum(s.tokens for s in steps),
+        "wasted": sum(s.wasted for s in steps),
+        "reprefilled": total.reprefilled,
+    }
+
+
+def weight_sync(costs: Costs, phase: Mapping[str, float], pool: Mapping[str, float]) -> dict[str, Any]:
+    """One weight sync, and what a step loses to it: on the trainer's clock, and of generation."""
+    sync = costs.sync
+    return {
+        "strategy": sync.strategy,
+        "bytes_total": float(sync.bytes_total),
+        "bytes_max_per_gpu": float(sync.bytes_max_per_gpu),
+        "seconds": float(sync.seconds),
+        "floor_seconds": float(sync.floor_seconds),
+        "transfer_seconds": float(sync.transfer_seconds),
+        "exposed_seconds": phase["weight_sync"],
+        "lost_generation_seconds": pool["weight_sync"] + pool["reprefill"],
+    }
+
+
+def memory(costs: Costs) -> dict[str, float]:
+    """GiB at the peak moment: busiest GPU of either role, and a node's host memory."""
+    report = costs.memory
+    return {
+        "trainer_peak": sum(report.trainer.parts.values()) / GIB,
+        "rollout_peak": sum(report.rollout.parts.values()) / GIB,
+        "host_peak": sum(report.host.parts.values()) / GIB,
+    }
+
+
+def cost(costs: Costs, step_seconds: float) -> dict[str, float]:
+    hours = costs.gpus.total * step_seconds / 3600
+    return {"usd_per_step": hours * costs.gpu_hour, "gpu_hours_per_step": hours}
+
+
+def provenance(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
+    """Shares of the step's priced seconds by what they rest on.
+
+    Trainer passes and weight syncs say it themselves; generation and waiting for it carry the shares of the
+    engine surfaces; offload, onload (bytes / bandwidth) and the controller (profile) are roofline. The reward,
+    an input, is left out.
+    """
+    shares = dict.fromkeys(SOURCES, 0.0)
+    phase = {name: sum(s.phases[name] for s in steps) for name in PHASES}
+    for step in steps:
+        for source, seconds in step.sources.items():
+            shares[source] += seconds
+    _share(shares, phase["weight_sync"], costs.sync.sources)
+    _share(shares, phase["rollout"] + phase["wait_rollout"], surfaces(costs))
+    shares["roofline"] += phase["offload"] + phase["onload"] + phase["other"]
+    total = sum(shares.values())
+    return (
+        {name: seconds / total for name, seconds in shares.items()} if total else {**shares, "roofline": 1.0}
+    )
+
+
+def surfaces(costs: Costs) -> dict[str, float]:
+    """Provenance of generation, engines weighted alike."""
+    mix = dict.fromkeys(SOURCES, 0.0)
+    for surface, engines in costs.engines:
+        for source, share in surface.provenance.items():
+            mix[source] += engines * share
+    return mix
+
+
+def _share(shares: dict[str, float], seconds: float, weights: Mapping[str, float]) -> None:
+    total = sum(weights.values())
+    for source, weight in weights.items():
+        if total > 0:
+            shares[source] += seconds * weight / total

@@ -1,0 +1,95 @@
+"""One plain sentence: what decides the step time, with its numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+TAIL_DECIDES = 1 / 3  # share of the rollout spent in its tail from which the tail is the story
+PACE = 0.05  # share of the step below which the trainer's waiting is no story
+
+ADVICE = {
+    "rollout": "more or faster rollout GPUs shorten it",
+    "reward": "more reward workers shorten it",
+    "logprob": "bypassing the log-prob pass (rollout log-probs) removes it",
+    "reference": "dropping the KL reference removes it",
+    "train": "a better trainer layout or more trainer GPUs shorten it",
+    "weight_sync": "a faster sync strategy or more sending ranks shorten it",
+    "offload": "keeping the state on the GPU or pinned host memory shortens it",
+    "onload": "keeping the state on the GPU or pinned host memory shortens it",
+    "other": "it is the controller's own and fixed cost, which GPUs do not shorten",
+}
+NOUN = {
+    "rollout": "Generation",
+    "reward": "The reward",
+    "logprob": "The log-prob pass",
+    "reference": "The reference pass",
+    "train": "The update",
+    "weight_sync": "The weight sync",
+    "offload": "Offloading",
+    "onload": "Onloading",
+    "other": "The controller",
+}
+
+
+def bottleneck(summary: Mapping[str, Any], regime: str) -> str:
+    """Derived from the summary's phases; names the largest cause and its share of the step."""
+    if regime in ("one-step-off", "async"):
+        return _overlapped(summary, regime)
+    return _serial(summary)
+
+
+def _serial(summary: Mapping[str, Any]) -> str:
+    phases, step = summary["phases_s"], summary["step_time_s"]["mean"]
+    name = max(phases, key=lambda n: float(phases[n]))
+    tail = summary["tail"]
+    if name == "rollout" and tail and tail["seconds"] >= TAIL_DECIDES * phases["rollout"]:
+        return (
+            f"The rollout tail decides: {tail['share']:.0%} of the step ({tail['seconds']:.1f} s) runs with "
+            f"fewer than a quarter of the samples; the rollout takes {_part(phases['rollout'], step)}; "
+            f"{_second(phases, name, step)}."
+        )
+    return (
+        f"{NOUN[name]} decides: {_part(phases[name], step)}; {_second(phases, name, step)}; {ADVICE[name]}."
+    )
+
+
+def _overlapped(summary: Mapping[str, Any], regime: str) -> str:
+    phases, pool, step = summary["phases_s"], summary["rollout_pool_s"], summary["step_time_s"]["mean"]
+    wait = phases["wait_rollout"]
+    trainer = sum(phases[n] for n in ("logprob", "reference", "train", "other"))
+    sync = f"the weight sync adds {_part(phases['weight_sync'], step)}"
+    if wait >= PACE * step:
+        text = f"The rollout sets the pace: the trainer waits {_part(wait, step)} for samples and works "
+        text += f"{trainer:.1f} s; {sync}"
+        tail = summary["tail"]
+        if tail and tail["seconds"] >= TAIL_DECIDES * wait:
+            text += f"; for {tail['seconds']:.1f} s fewer than a quarter of the samples run"
+        return text + _stale(summary, regime) + "; more rollout GPUs shorten it."
+    free = pool["wait_trainer"] + pool["idle"]
+    text = (
+        f"The trainer sets the pace: {_part(trainer, step)} in its passes; {sync}; the rollout pool stands "
+    )
+    return text + f"still {_part(free, step)}" + _stale(summary, regime) + "; more trainer GPUs shorten it."
+
+
+def _stale(summary: Mapping[str, Any], regime: str) -> str:
+    dropped = summary["samples"]["dropped"].get("stale", 0)
+    if regime != "async" or not dropped:
+        return ""
+    share = dropped / (dropped + summary["samples"]["trained"])
+    return f"; {share:.1%} of the finished samples are dropped as too old"
+
+
+def _second(phases: Mapping[str, float], first: str, step: float) -> str:
+    rest = {n: s for n, s in phases.items() if n != first}
+    name = max(rest, key=lambda n: rest[n])
+    return (
+        f"next is {NOUN[name][0].lower()}{NOUN[name][1:]} with {_part(rest[name], step)}"
+        if rest[name] > 0
+        else "nothing else counts"
+    )
+
+
+def _part(seconds: float, step: float) -> str:
+    return f"{seconds:.1f} of {step:.1f} s ({seconds / step:.0%})"

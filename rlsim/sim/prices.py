@@ -1,0 +1,150 @@
+"""What the simulation asks the cost models: seconds and bytes, nothing about hardware or models.
+
+The cost rooms' own classes satisfy these protocols; tests build prices by hand with round numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from rlsim.sim.surface import Surface
+
+Tokens = npt.NDArray[np.int64]
+Spread = tuple[float, float]
+
+
+class StepTime(Protocol):
+    """Price of one trainer pass (an optimizer update or a log-prob forward)."""
+
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def sources(self) -> Mapping[str, float]:
+        """Seconds by provenance: measured, scaled, roofline."""
+        ...
+
+    @property
+    def flops(self) -> float:
+        """Model FLOPs (no recompute), for MFU."""
+        ...
+
+
+class Training(Protocol):
+    """Seconds of the trainer's passes; lengths are prompt + response tokens, one per sample."""
+
+    def update(self, lengths: Tokens) -> StepTime:
+        """One optimizer update on one mini-batch."""
+        ...
+
+    def logprob(self, lengths: Tokens, role: str = "actor") -> StepTime:
+        """One forward pass over the whole batch; role is actor or reference."""
+        ...
+
+
+class Sync(Protocol):
+    """One weight sync: trainer weights into every engine."""
+
+    @property
+    def strategy(self) -> str: ...
+    @property
+    def bytes_total(self) -> float: ...
+    @property
+    def bytes_max_per_gpu(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def floor_seconds(self) -> float: ...
+    @property
+    def transfer_seconds(self) -> float:
+        """The part that `weight_sync.overlap` can hide from the engines."""
+        ...
+
+    @property
+    def sources(self) -> Mapping[str, float]: ...
+
+
+class Switch(Protocol):
+    """Co-located: trainer state to the host before a rollout, and back."""
+
+    @property
+    def offload_seconds(self) -> float: ...
+    @property
+    def onload_seconds(self) -> float: ...
+
+
+class Controller(Protocol):
+    """The single driver: seconds per worker-group call, per batch that passes through it, and per step."""
+
+    @property
+    def dispatch_seconds(self) -> float: ...
+    @property
+    def step_fixed_seconds(self) -> float: ...
+    def batch_seconds(self, tokens: int, samples: int) -> float: ...
+
+
+class Reward(Protocol):
+    """Scoring: seconds of n samples, and how many are scored at a time (None: all)."""
+
+    @property
+    def workers(self) -> int | None: ...
+    def seconds(self, rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]: ...
+
+
+class Breakdown(Protocol):
+    """Bytes by role at the peak moment."""
+
+    @property
+    def parts(self) -> Mapping[str, float]: ...
+
+
+class Memory(Protocol):
+    @property
+    def trainer(self) -> Breakdown: ...
+    @property
+    def rollout(self) -> Breakdown: ...
+    @property
+    def host(self) -> Breakdown: ...
+    @property
+    def problems(self) -> Sequence[Any]: ...
+    @property
+    def kv_tokens_per_engine(self) -> float: ...
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """GPUs by role, and how many are paid for (co-located: all three are equal)."""
+
+    trainer: int
+    rollout: int
+    total: int
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Everything one variant costs.
+
+    engines      (surface, number of such engines)
+    gpu_hour     dollars per GPU-hour
+    peak_flops   dense peak of one trainer GPU in the training precision, FLOP/s
+    hbm_bytes    memory of one GPU
+    spreads      phase -> (10th, 90th percentile) of its true duration over the predicted one
+    """
+
+    engines: tuple[tuple[Surface, int], ...]
+    training: Training
+    sync: Sync
+    switch: Switch
+    controller: Controller
+    reward: Reward
+    memory: Memory
+    gpus: Gpus
+    gpu_hour: float
+    peak_flops: float
+    hbm_bytes: float
+    spreads: Mapping[str, Spread] = field(default_factory=dict)
+    assumptions: tuple[str, ...] = ()

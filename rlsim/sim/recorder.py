@@ -1,0 +1,200 @@
+"""What happened when: the trainer's clock, the rollout pool's account of the same seconds, the timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+PHASES = (
+    "rollout",
+    "reward",
+    "logprob",
+    "reference",
+    "train",
+    "weight_sync",
+    "offload",
+    "onload",
+    "wait_rollout",
+    "wait_trainer",
+    "other",
+)
+POOL = ("generate", "prefill", "weight_sync", "reprefill", "wait_trainer", "idle")
+WAITING = frozenset(
+    {"rollout", "reward", "wait_rollout"}
+)  # trainer labels under which the pool waits for nobody
+Segment = tuple[str, float, float]
+
+
+@dataclass(frozen=True)
+class PoolCounts:
+    """Cumulative figures of the rollout engines at one moment.
+
+    busy, prefill, reprefill   engine-seconds with work; of those, spent on first and on repeated prefill
+    batch_seconds              integral of running sequences over time, summed over engines
+    """
+
+    busy: float = 0.0
+    prefill: float = 0.0
+    reprefill: float = 0.0
+    batch_seconds: float = 0.0
+    generated: int = 0
+    reprefilled: int = 0
+    preemptions: int = 0
+
+    def plus(self, other: PoolCounts, sign: int = 1) -> PoolCounts:
+        return PoolCounts(
+            self.busy + sign * other.busy,
+            self.prefill + sign * other.prefill,
+            self.reprefill + sign * other.reprefill,
+            self.batch_seconds + sign * other.batch_seconds,
+            self.generated + sign * other.generated,
+            self.reprefilled + sign * other.reprefilled,
+            self.preemptions + sign * other.preemptions,
+        )
+
+
+@dataclass
+class Step:
+    """One step of the trainer: from the end of the last update to the end of its own."""
+
+    index: int
+    start: float
+    end: float = 0.0
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    pool: dict[str, float] = field(default_factory=lambda: dict.fromkeys(POOL, 0.0))
+    counts: PoolCounts = field(default_factory=PoolCounts)
+    sources: dict[str, float] = field(default_factory=dict)
+    flops: float = 0.0
+    tail: float | None = None
+    version: int = 0
+    samples: int = 0
+    tokens: int = 0
+    dropped: int = 0
+    aborted: int = 0
+    wasted: int = 0
+
+    @property
+    def seconds(self) -> float:
+        return self.end - self.start
+
+
+@dataclass
+class Spans:
+    """Columns of the timeline. Spans of one `group` of GPUs never overlap."""
+
+    name: list[str] = field(default_factory=list)
+    track: list[str] = field(default_factory=list)
+    group: list[str] = field(default_factory=list)
+    phase: list[str] = field(default_factory=list)
+    start: list[float] = field(default_factory=list)
+    end: list[float] = field(default_factory=list)
+    step: list[int] = field(default_factory=list)
+
+
+class Recorder:
+    """Collects; knows no rules of any regime."""
+
+    def __init__(self, colocated: bool) -> None:
+        shared = "shared" if colocated else None
+        self.groups = {"trainer": shared or "trainer", "rollout": shared or "rollout"}
+        self.colocated = colocated
+        self.steps: list[Step] = []
+        self.step = Step(0, 0.0)
+        self.spans = Spans()
+        self._trainer: list[Segment] = []
+        self._pool: list[Segment] = []
+        self._counts = PoolCounts()
+
+    def phase(self, label: str, start: float, end: float, track: str | None = "trainer") -> None:
+        """The trainer group's clock carries `label` from start to end; `track` None: nothing to draw."""
+        if end <= start:
+            return
+        self.step.phases[label] += end - start
+        self._trainer.append((label, start, end))
+        if track is not None:
+            self.span(label, track, start, end)
+
+    def span(self, name: str, track: str, start: float, end: float, phase: str | None = None) -> None:
+        """One bar of the timeline."""
+        if end <= start:
+            return
+        spans = self.spans
+        spans.name.append(name)
+        spans.track.append(track)
+        spans.group.append(self.groups.get(track, track))
+        spans.phase.append(phase or name)
+        spans.start.append(start)
+        spans.end.append(end)
+        spans.step.append(self.step.index)
+
+    def pool(self, label: str, start: float, end: float) -> None:
+        """The rollout pool generates (`busy`) or takes weights (`weight_sync`) from start to end."""
+        if end <= start:
+            return
+        self._pool.append((label, start, end))
+        if label == "busy":
+            self.span("generate", "rollout", start, end, "rollout")
+        elif not self.colocated:
+            self.span(label, "rollout", start, end)
+
+    def price(self, sources: Mapping[str, float]) -> None:
+        """Provenance of seconds of this step, by source."""
+        for source, seconds in sources.items():
+            self.step.sources[source] = self.step.sources.get(source, 0.0) + seconds
+
+    def end_step(self, now: float, counts: PoolCounts) -> None:
+        """Close the step at the end of its last update and open the next."""
+        step = self.step
+        step.end = now
+        step.counts = counts.plus(self._counts, -1)
+        self._counts = counts
+        step.pool = self._pool_account(step)
+        self.steps.append(step)
+        self.step = Step(step.index + 1, now)
+
+    def _pool_account(self, step: Step) -> dict[str, float]:
+        """Split the step's seconds over what the rollout pool did.
+
+        Seconds with work are split into generation, prefill and re-prefill by their shares of engine time.
+        Seconds without: idle while the trainer waits too, else waiting for the trainer.
+        """
+        busy = _overlap(self._pool, "busy", step.start, step.end)
+        sync = _overlap(self._pool, "weight_sync", step.start, step.end)
+        idle = _uncovered(self._trainer, self._pool, step.start, step.end)
+        engine = step.counts.busy
+        prefill = busy * step.counts.prefill / engine if engine > 0 else 0.0
+        reprefill = busy * step.counts.reprefill / engine if engine > 0 else 0.0
+        wait = max(0.0, step.seconds - busy - sync - idle)
+        self._pool = [s for s in self._pool if s[2] > step.end]
+        self._trainer = [s for s in self._trainer if s[2] > step.end]
+        return {
+            "generate": max(0.0, busy - prefill - reprefill),
+            "prefill": prefill,
+            "weight_sync": sync,
+            "reprefill": reprefill,
+            "wait_trainer": wait,
+            "idle": idle,
+        }
+
+
+def _overlap(segments: list[Segment], label: str, start: float, end: float) -> float:
+    """Seconds of [start, end] that segments with this label cover."""
+    return sum(max(0.0, min(b, end) - max(a, start)) for name, a, b in segments if name == label)
+
+
+def _uncovered(trainer: list[Segment], pool: list[Segment], start: float, end: float) -> float:
+    """Seconds of [start, end] in which the trainer waits and the pool has nothing to do."""
+    total = 0.0
+    covers = sorted((a, b) for _, a, b in pool)
+    for label, a, b in trainer:
+        a, b = max(a, start), min(b, end)
+        if label not in WAITING or b <= a:
+            continue
+        at = a
+        for c, d in covers:
+            if d <= at or c >= b:
+                continue
+            total += max(0.0, c - at)
+            at = max(at, d)
+        total += max(0.0, b - at)
+    return total

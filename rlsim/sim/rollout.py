@@ -1,0 +1,110 @@
+"""The rollout pool: the fleet of engines as the rest of the simulation sees it.
+
+The fleet is played lazily: whoever touches the pool first brings it up to the present (`advance`). So the
+engines jump from batch change to batch change on their own; simpy sees only the moments somebody reacts to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlsim.sim.clock import Clock
+from rlsim.sim.fleet import Completion, Fleet
+from rlsim.sim.ledger import Ledger
+from rlsim.sim.prices import Costs
+from rlsim.sim.recorder import PoolCounts, Recorder
+from rlsim.sim.request import Request
+from rlsim.sim.reward import RewardPool
+
+
+class RolloutPool:
+    """State: the fleet, the reward workers, and since when the engines have been at work."""
+
+    def __init__(self, clock: Clock, costs: Costs, ledger: Ledger, recorder: Recorder) -> None:
+        self.clock = clock
+        self.ledger = ledger
+        self.recorder = recorder
+        self.fleet = Fleet(costs.engines)
+        self.rewards = RewardPool(costs.reward.workers)
+        self._finished: list[Completion] = []
+        self._last_end = 0.0
+        self._busy_since: float | None = None
+
+    def submit(self, ids: Sequence[int], version: int) -> None:
+        """Hand samples to the engines now."""
+        if not len(ids):
+            return
+        now, rows = self.clock.now, np.asarray(ids)
+        columns = (self.ledger[name][rows].tolist() for name in ("group", "prompt", "response"))
+        self.fleet.submit([Request(*row, 0, now, version) for row in zip(ids, *columns, strict=True)], now)
+        if self._busy_since is None:
+            self._busy_since = now
+
+    def advance(self) -> list[Completion]:
+        """Play the engines up to now; returns what finished, not yet noted."""
+        return self.fleet.play(self.clock.now, False)
+
+    def drain(self) -> float:
+        """Run out everything in flight, each engine alone; returns when the last sample ends (or ended)."""
+        self.note(self.fleet.drain(self.clock.now))
+        self.flush()
+        return self._last_end
+
+    def note(self, done: list[Completion]) -> None:
+        """Take finished samples, in the order of their ends; `flush` enters them into the ledger."""
+        if done:
+            self._finished += done
+            self._last_end = done[-1].time
+            if not self.fleet.in_flight:
+                self._rest(self._last_end)
+
+    def flush(self) -> None:
+        """Enter ends and scores of the noted samples into the ledger."""
+        if not self._finished:
+            return
+        ledger, done = self.ledger, self._finished
+        self._finished = []
+        ids = np.array([c.request.id for c in done])
+        ends = np.array([c.time for c in done])
+        ledger["start"][ids] = [c.request.start for c in done]
+        ledger["end"][ids] = ends
+        ledger["scored"][ids] = self.rewards.score(ends, ledger["reward_seconds"][ids])
+
+    def _rest(self, now: float) -> None:
+        """The engines have nothing to do from now on."""
+        if self._busy_since is not None:
+            self.recorder.pool("busy", self._busy_since, now)
+            self._busy_since = None
+
+    def stand_still(self) -> None:
+        """Engines stop for a weight sync."""
+        self.fleet.pause(self.clock.now)
+        self._rest(self.clock.now)
+
+    def go_on(self) -> None:
+        """Engines hold the new weights and go on."""
+        self.fleet.resume(self.clock.now)
+        if self.fleet.in_flight:
+            self._busy_since = self.clock.now
+
+    def counts(self) -> PoolCounts:
+        """Cumulative figures up to now; cuts the running busy span here: none crosses the end of a step."""
+        now = self.clock.now
+        if self._busy_since is not None:
+            self.recorder.pool("busy", self._busy_since, now)
+            self._busy_since = now
+        stats = self.fleet.stats
+        return PoolCounts(
+            busy=stats.busy_seconds,
+            prefill=stats.prefill_seconds,
+            reprefill=stats.reprefill_seconds,
+            batch_seconds=stats.batch_seconds,
+            generated=stats.generated_tokens,
+            reprefilled=stats.reprefilled_tokens,
+            preemptions=stats.preemptions,
+        )
+
+    def counters(self) -> dict[str, np.ndarray]:
+        return {"time": np.zeros(0), "running": np.zeros(0), "kv_tokens": np.zeros(0)}

@@ -1,0 +1,60 @@
+"""One run: build the loop, start its processes, play the warm-up and the measured steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from rlsim.sim import regimes
+from rlsim.sim.asynchronous import Asynchronous
+from rlsim.sim.ledger import TRAINED, Ledger
+from rlsim.sim.loop import Loop
+from rlsim.sim.prices import Costs
+from rlsim.sim.recorder import Spans, Step
+from rlsim.sim.settings import ASYNC, ONE_STEP_OFF, Settings
+from rlsim.sim.work import Draw
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one seed recorded. `steps` are the measured ones; ledger and spans hold the warm-up too.
+
+    counters   columns time, running, kv_tokens of the whole rollout pool
+    """
+
+    seed: int
+    warmup: int
+    steps: tuple[Step, ...]
+    ledger: Ledger
+    spans: Spans
+    counters: Mapping[str, npt.NDArray[np.generic]]
+
+    def measured_samples(self) -> npt.NDArray[np.int64]:
+        """Numbers of the samples that the measured steps trained on."""
+        return np.flatnonzero((self.ledger["fate"] == TRAINED) & (self.ledger["step"] >= self.warmup))
+
+
+def play(settings: Settings, costs: Costs, draw: Draw, steps: int, seed: int) -> Run:
+    """Simulate `steps` steps after the regime's warm-up. Same arguments, same run, to the last bit."""
+    loop = Loop(settings, costs, draw, seed)
+    total = settings.warmup + steps
+    if settings.schedule == ASYNC:
+        stream = Asynchronous(loop)
+        main = loop.clock.process(stream.trainer(total))
+        loop.clock.process(stream.engines())
+    elif settings.schedule == ONE_STEP_OFF:
+        main = loop.clock.process(regimes.one_step_off(loop, total))
+    else:
+        main = loop.clock.process(regimes.synchronous(loop, total))
+    loop.clock.run(until=main)
+    return Run(
+        seed=seed,
+        warmup=settings.warmup,
+        steps=tuple(loop.recorder.steps[settings.warmup :]),
+        ledger=loop.ledger,
+        spans=loop.recorder.spans,
+        counters=loop.pool.counters(),
+    )
