@@ -1,0 +1,250 @@
+"""Pre-flight checks that need only the scenario: small named functions, each yielding what is wrong.
+
+Checks that need the model (TP divides the heads, layers over stages) are in `layout.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rlsim.scenario.schema import Scenario
+from rlsim.scenario.source import path_of
+from rlsim.scenario.translate import Complaint
+
+Check = Callable[[Scenario], Iterator[Complaint]]
+
+
+def _wrong(key: str, message: str, fix: str | None = None) -> Complaint:
+    return Complaint(path_of(key), message, fix)
+
+
+def schedule_suits_placement(s: Scenario) -> Iterator[Complaint]:
+    """Roles that share GPUs take turns, so they cannot overlap."""
+    if s.placement == "colocated" and s.schedule != "sync":
+        yield _wrong(
+            "schedule",
+            f"{s.schedule} needs GPUs for each role, but placement is colocated",
+            "schedule: sync, or placement: disaggregated",
+        )
+
+
+def nodes_are_whole(s: Scenario) -> Iterator[Complaint]:
+    cluster = s.cluster
+    if cluster.gpus > cluster.gpus_per_node and cluster.gpus % cluster.gpus_per_node:
+        whole = -(-cluster.gpus // cluster.gpus_per_node) * cluster.gpus_per_node
+        yield _wrong(
+            "cluster.gpus",
+            f"{cluster.gpus} GPUs are not whole nodes of {cluster.gpus_per_node}",
+            f"for example {whole}",
+        )
+
+
+def roles_fit_cluster(s: Scenario) -> Iterator[Complaint]:
+    """Co-located: both roles have the same GPUs; disaggregated: together no more than there are."""
+    if s.cluster.pools:
+        return
+    total, training, rolling = s.cluster.gpus, s.trainer.gpus, sum(entry.gpus for entry in s.rollout)
+    if s.placement == "colocated":
+        if training != rolling:
+            yield _wrong(
+                "rollout.gpus",
+                f"co-located roles share their GPUs, but trainer.gpus is {training} and rollout.gpus {rolling}",
+                f"the same number for both, for example {min(total, max(training, rolling))}",
+            )
+        for key, gpus in (("trainer.gpus", training), ("rollout.gpus", rolling)):
+            if gpus > total:
+                yield _wrong(key, f"{gpus} GPUs, but the cluster has {total}", f"at most {total}")
+    elif training + rolling > total:
+        fix = f"trainer.gpus + rollout.gpus ≤ {total}"
+        if training < total:
+            fix += f", for example rollout.gpus: {total - training}"
+        message = (
+            f"trainer {training} + rollout {rolling} = {training + rolling} GPUs, but the cluster has {total}"
+        )
+        yield _wrong("rollout.gpus", message, fix)
+
+
+def trainer_ranks_divide(s: Scenario) -> Iterator[Complaint]:
+    """tp·pp·cp·ulysses divides the trainer's GPUs; the quotient is the data-parallel size."""
+    t = s.trainer
+    width = t.tp * t.pp * t.cp * t.ulysses
+    if t.gpus % width:
+        product = f"tp·pp·cp = {t.tp}·{t.pp}·{t.cp}" + (f"·ulysses {t.ulysses}" if t.ulysses > 1 else "")
+        yield _wrong(
+            "trainer.gpus",
+            f"{product} = {width} does not divide {t.gpus} GPUs",
+            f"a multiple of {width}, for example {max(1, round(t.gpus / width)) * width}",
+        )
+
+
+def expert_ranks_divide(s: Scenario) -> Iterator[Complaint]:
+    """etp·ep·pp ≤ gpus, and divides them; the quotient is the expert-data-parallel size."""
+    t = s.trainer
+    etp = t.tp if t.etp is None else t.etp
+    width = etp * t.ep * t.pp
+    if t.ep == 1 and t.etp is None:
+        return
+    if width > t.gpus or t.gpus % width:
+        verb = "is more than the" if width > t.gpus else "does not divide the"
+        default = " (etp is tp by default)" if t.etp is None else ""
+        yield _wrong(
+            "trainer.ep",
+            f"etp·ep·pp = {etp}·{t.ep}·{t.pp} = {width} {verb} trainer's {t.gpus} GPUs{default}",
+            "a smaller ep, or etp: 1" if etp > 1 else "a smaller ep",
+        )
+
+
+def engines_divide(s: Scenario) -> Iterator[Complaint]:
+    """Each rollout entry is a whole number of engines."""
+    for i, entry in enumerate(s.rollout):
+        size = entry.gpus_per_engine
+        if entry.gpus % size:
+            smaller = entry.gpus // size * size
+            yield _wrong(
+                f"rollout[{i}].gpus",
+                f"{entry.gpus} GPUs are not a whole number of engines of {size} (pp·attn_tp·attn_dp)",
+                f"a multiple of {size}, for example {smaller or size}",
+            )
+
+
+def mini_batches_divide(s: Scenario) -> Iterator[Complaint]:
+    samples, parts = s.workload.samples, s.workload.updates.mini_batches
+    if samples % parts:
+        yield _wrong(
+            "workload.updates.mini_batches",
+            f"{parts} mini-batches do not divide {samples} samples (prompts·group_size)",
+            f"for example {_divisor_near(samples, parts)}",
+        )
+
+
+def mini_batch_feeds_ranks(s: Scenario) -> Iterator[Complaint]:
+    """Every data-parallel rank gets at least one sample of a mini-batch."""
+    t = s.trainer
+    ranks = t.gpus // (t.tp * t.pp * t.cp * t.ulysses)
+    mini_batch = s.workload.samples // s.workload.updates.mini_batches
+    if mini_batch < ranks:
+        yield _wrong(
+            "workload.updates.mini_batches",
+            f"a mini-batch of {mini_batch} samples leaves some of the {ranks} data-parallel ranks without work",
+            "fewer mini-batches, more prompts, or a larger tp, pp or cp",
+        )
+
+
+def backend_has_parallelism(s: Scenario) -> Iterator[Complaint]:
+    """Parallel sizes and options belong to backends that have them."""
+    t = s.trainer
+    if t.backend != "megatron":
+        for key in ("pp", "vpp"):
+            if getattr(t, key) > 1:
+                yield _wrong(
+                    f"trainer.{key}",
+                    f"backend {t.backend} has no pipeline",
+                    f"{key}: 1, or backend: megatron",
+                )
+    elif t.ulysses > 1:
+        yield _wrong("trainer.ulysses", "backend megatron has no Ulysses", "cp, or backend: fsdp2")
+    if t.fsdp_size is not None:
+        ranks = t.gpus // (t.tp * t.pp)
+        if t.backend != "fsdp2":
+            yield _wrong(
+                "trainer.fsdp_size", f"backend {t.backend} has no FSDP group", "backend: fsdp2, or delete it"
+            )
+        elif ranks % t.fsdp_size:
+            yield _wrong(
+                "trainer.fsdp_size",
+                f"{t.fsdp_size} does not divide the {ranks} GPUs that could share shards (gpus/tp)",
+            )
+
+
+def pipeline_is_consistent(s: Scenario) -> Iterator[Complaint]:
+    t = s.trainer
+    if t.vpp > 1 and t.pp == 1:
+        yield _wrong("trainer.vpp", "virtual pipeline chunks need pp > 1", "vpp: 1")
+    if isinstance(t.pp_layers, tuple) and len(t.pp_layers) != t.pp * t.vpp:
+        yield _wrong(
+            "trainer.pp_layers",
+            f"{len(t.pp_layers)} entries for pp·vpp = {t.pp * t.vpp} stages",
+            f"a list of {t.pp * t.vpp} layer counts",
+        )
+    elif t.pp_layers is not None and t.pp == 1:
+        yield _wrong("trainer.pp_layers", "layers per stage need pp > 1", "delete pp_layers")
+
+
+def lengths_have_a_cap(s: Scenario) -> Iterator[Complaint]:
+    """A cap makes the longest sample finite; engines and memory need it."""
+    for name in ("prompt_tokens", "response_tokens"):
+        spec = getattr(s.workload, name)
+        if spec.max is None and spec.trace is None and spec.distribution != "constant":
+            yield _wrong(
+                f"workload.{name}",
+                "max is missing",
+                "max: the cap in tokens, for example {mean: 900, max: 4096}",
+            )
+
+
+def lengths_fit_total(s: Scenario) -> Iterator[Complaint]:
+    limit, longest = s.workload.total_tokens, s.workload.prompt_tokens.max
+    if limit is not None and longest is not None and longest >= limit.max:
+        yield _wrong(
+            "workload.total_tokens.max",
+            f"the longest prompt ({longest:g}) leaves no token for a response",
+            f"> {longest:g}",
+        )
+
+
+def sync_suits_placement(s: Scenario) -> Iterator[Complaint]:
+    if s.weight_sync.strategy == "ipc" and s.placement == "disaggregated":
+        yield _wrong(
+            "weight_sync.strategy",
+            "ipc hands weights over on one GPU, but the roles have different GPUs",
+            "auto or broadcast",
+        )
+
+
+def partial_rollout_is_consistent(s: Scenario) -> Iterator[Complaint]:
+    if not s.async_.partial_rollout and s.async_.on_sync in ("interrupt", "in-flight"):
+        yield _wrong(
+            "async.on_sync",
+            f"{s.async_.on_sync} goes on with running samples, but partial_rollout is false",
+            "drain or abort",
+        )
+
+
+def _divisor_near(number: int, near: int) -> int:
+    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: abs(d - near))
+
+
+CHECKS: tuple[Check, ...] = (
+    schedule_suits_placement,
+    nodes_are_whole,
+    roles_fit_cluster,
+    trainer_ranks_divide,
+    expert_ranks_divide,
+    engines_divide,
+    mini_batches_divide,
+    mini_batch_feeds_ranks,
+    backend_has_parallelism,
+    pipeline_is_consistent,
+    lengths_have_a_cap,
+    lengths_fit_total,
+    sync_suits_placement,
+    partial_rollout_is_consistent,
+)
+
+
+def complaints(scenario: Scenario) -> list[Complaint]:
+    """Everything that is wrong with a scenario whose keys are all valid one by one."""
+    return [complaint for check in CHECKS for complaint in check(scenario)]
+
+
+def inert_blocks(scenario: Scenario) -> list[str]:
+    """Blocks the file gives that the chosen placement and schedule do not use, each with the reason."""
+    inert = []
+    given = scenario.model_fields_set
+    if "offload" in given and scenario.placement != "colocated":
+        inert.append("offload (placement is not colocated)")
+    if "async_" in given and scenario.schedule != "async":
+        inert.append("async (schedule is not async)")
+    if scenario.weight_sync.overlap and scenario.placement == "colocated":
+        inert.append("weight_sync.overlap (placement is colocated)")
+    return inert

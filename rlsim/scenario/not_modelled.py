@@ -1,0 +1,71 @@
+"""Keys whose mechanism is not simulated yet: refused by name, never ignored. Delete a row when its mechanism arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rlsim.scenario.schema import Scenario
+from rlsim.scenario.source import Source
+
+Value = Callable[[Scenario], Any]
+Refused = Callable[[Any], bool]
+
+
+def _given(value: Any) -> bool:
+    return value is not None and value != ()
+
+
+def _other_than(*modelled: Any) -> Refused:
+    return lambda value: value not in modelled
+
+
+def _async(name: str) -> Value:
+    """A key of the async block; inert (None) under another schedule."""
+    return lambda s: getattr(s.async_, name) if s.schedule == "async" else None
+
+
+# key, its value, whether that value is refused
+NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
+    ("cluster.pools", lambda s: s.cluster.pools, _given),
+    ("cluster.links", lambda s: s.cluster.links, _given),
+    ("cluster.oversubscription", lambda s: s.cluster.oversubscription, _other_than(1.0)),
+    ("model.lora", lambda s: s.model.lora, _given),
+    ("workload.algorithm", lambda s: s.workload.algorithm, _other_than("grpo")),
+    ("workload.images", lambda s: s.workload.images, _given),
+    ("workload.turns", lambda s: s.workload.turns, _given),
+    ("workload.drift", lambda s: s.workload.drift, _given),
+    ("workload.pass_rate", lambda s: s.workload.pass_rate, _given),
+    ("workload.reward.kind", lambda s: s.workload.reward.kind, _other_than("rule", "sandbox", "model")),
+    ("roles.reference", lambda s: s.roles.reference, _given),
+    ("roles.reward_model", lambda s: s.roles.reward_model, _given),
+    ("roles.critic", lambda s: s.roles.critic, _given),
+    ("trainer.pool", lambda s: s.trainer.pool, _given),
+    ("trainer.optimizer_device", lambda s: s.trainer.optimizer_device, _other_than("gpu", "cpu")),
+    ("trainer.precision", lambda s: s.trainer.precision, _other_than("bf16")),
+    ("rollout[1]", lambda s: s.rollout[1:], _given),
+    ("rollout.pool", lambda s: s.rollout[0].pool, _given),
+    ("rollout.role", lambda s: s.rollout[0].role, _other_than("mixed")),
+    ("rollout.speculative", lambda s: s.rollout[0].speculative, _given),
+    ("rollout.deterministic", lambda s: s.rollout[0].deterministic, _other_than(False)),
+    ("async.policy", _async("policy"), _other_than("areal", None)),
+    ("async.theta", _async("theta"), _given),
+    ("async.sync_every", _async("sync_every"), _given),
+    ("async.require_batches", _async("require_batches"), _given),
+    ("async.queue", _async("queue"), _given),
+    (
+        "weight_sync.strategy",
+        lambda s: s.weight_sync.strategy,
+        _other_than("auto", "ipc", "root-fanout", "broadcast", "p2p"),
+    ),
+    ("run.checkpoint_every", lambda s: s.run.checkpoint_every, _given),
+    ("run.eval", lambda s: s.run.eval, _given),
+)
+
+
+def refuse_not_modelled(scenario: Scenario, source: Source) -> None:
+    """Raise `NotModelled` for the first key of the table that the scenario uses."""
+    for key, value_of, refused in NOT_MODELLED:
+        value = value_of(scenario)
+        if refused(value):
+            raise source.not_modelled(key, str(value) if isinstance(value, str | int | float) else "")

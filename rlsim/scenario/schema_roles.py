@@ -1,0 +1,211 @@
+"""Blocks `trainer`, `rollout`, `roles`, `weight_sync` and `offload`: who does what with which GPUs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import model_validator
+
+from rlsim.scenario.block import Block, Bytes, Listed, item, needed
+from rlsim.scenario.geometry import engine_geometry
+from rlsim.scenario.quantity import GiB, Wrong
+
+MICRO_BATCH_TOKENS = 16384
+
+
+class PipelineEnds(Block):
+    """Layers on the first and last pipeline stage; the rest is shared evenly."""
+
+    first: int | None = item(None, "layers on the first stage", unit="layers", ge=0)
+    last: int | None = item(None, "layers on the last stage", unit="layers", ge=0)
+
+
+class Trainer(Block):
+    """The trainer group and its parallel layout."""
+
+    gpus: int = needed("trainer GPUs: default all (co-located) or what rollout leaves", unit="GPUs", ge=1)
+    pool: str | None = item(None, "trainer pool: one of cluster.pools")
+    backend: Literal["megatron", "fsdp2", "zero"] = item("megatron", "training backend")
+    tp: int = item(1, "tensor parallel size (TP)", unit="GPUs", ge=1)
+    pp: int = item(1, "pipeline parallel size (PP)", unit="stages", ge=1)
+    vpp: int = item(1, "virtual pipeline chunks per stage (VPP)", unit="chunks", ge=1)
+    cp: int = item(1, "context parallel size (CP)", unit="GPUs", ge=1)
+    ep: int = item(1, "expert parallel size (EP)", unit="GPUs", ge=1)
+    etp: int | None = item(None, "expert tensor parallel size (ETP): default tp", unit="GPUs", ge=1)
+    pp_layers: PipelineEnds | Annotated[tuple[int, ...], Listed] | None = item(
+        None, "layers per pipeline stage: {first: 3, last: 2} or a list; default even"
+    )
+    fsdp_size: int | None = item(None, "FSDP shard group: default all data-parallel GPUs", unit="GPUs", ge=1)
+    ulysses: int = item(1, "Ulysses sequence parallel size", unit="GPUs", ge=1)
+    zero_stage: Literal[1, 2, 3] = item(3, "ZeRO stage (backend zero)")
+    sequence_parallel: bool | None = item(None, "sequence parallel (SP): default on with tp > 1")
+    packing: bool = item(True, "packing: sequences packed to the token budget instead of padded")
+    balance: Literal["none", "tokens"] = item(
+        "tokens", "balance of samples over data-parallel ranks, by tokens or none"
+    )
+    recompute: Literal["none", "selective", "full"] = item("full", "activation recompute")
+    micro_batch_tokens: int | None = item(
+        None,
+        f"micro-batch tokens per data-parallel rank: default {MICRO_BATCH_TOKENS:,}",
+        unit="tokens",
+        ge=1,
+    )
+    micro_batch_size: int | None = item(
+        None, "micro-batch size per data-parallel rank, instead of tokens", unit="samples", ge=1
+    )
+    logprob_micro_batch_tokens: int | None = item(
+        None, "micro-batch tokens of the log-prob pass: default as in training", unit="tokens", ge=1
+    )
+    logprob_micro_batch_size: int | None = item(
+        None, "micro-batch size of the log-prob pass, instead of tokens", unit="samples", ge=1
+    )
+    reshard_after_forward: bool = item(
+        True, "reshard after forward (FSDP): gather again in the backward pass"
+    )
+    optimizer_device: Literal["gpu", "cpu", "nvme"] = item(
+        "gpu", "optimizer device: where states live and the step runs"
+    )
+    precision: Literal["bf16", "fp8"] = item("bf16", "training precision of the GEMMs")
+    grad_dtype: Literal["fp32", "bf16"] = item("fp32", "gradient dtype: of accumulation and reduction")
+    param_dtype: Literal["fp32", "bf16"] = item("fp32", "parameter storage dtype (FSDP)")
+    dispatcher: Literal["alltoall", "allgather", "deepep"] = item("alltoall", "MoE token dispatcher")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _budgets(cls, data: object) -> object:
+        """Exactly one of tokens and size; tokens by default."""
+        if not isinstance(data, dict):
+            return data
+        for prefix in ("", "logprob_"):
+            if {f"{prefix}micro_batch_tokens", f"{prefix}micro_batch_size"} <= data.keys():
+                raise Wrong(
+                    f"both {prefix}micro_batch_tokens and {prefix}micro_batch_size are given",
+                    f"one of them (in a variant, `{prefix}micro_batch_tokens: null` deletes the inherited one)",
+                )
+        if not {"micro_batch_tokens", "micro_batch_size"} & data.keys():
+            return {**data, "micro_batch_tokens": MICRO_BATCH_TOKENS}
+        return data
+
+
+class Speculative(Block):
+    """Speculative decoding."""
+
+    method: Literal["mtp", "eagle", "draft", "ngram"] = needed("speculative method")
+    tokens: int = item(1, "speculative tokens drafted per iteration", unit="tokens", ge=1)
+    acceptance: float = needed("speculative acceptance: share of drafted tokens that are kept", ge=0, le=1)
+    draft_model: str | None = item(None, "draft model")
+
+
+class RolloutEntry(Block):
+    """One kind of rollout engine. `gpus_per_engine = pp·attn_tp·attn_dp = pp·moe_tp·moe_ep`; after loading these five
+    are always set, and the shorthands `tp` and `ep` are gone.
+    """
+
+    gpus: int = needed("rollout GPUs: default all (co-located) or what the trainer leaves", unit="GPUs", ge=1)
+    pool: str | None = item(None, "rollout pool: one of cluster.pools")
+    engine: Literal["vllm", "sglang", "trtllm"] = item("vllm", "inference engine")
+    tp: int | None = item(
+        None, "tensor parallel size of the engine: short for attn_tp = moe_tp", unit="GPUs", ge=1
+    )
+    ep: int | None = item(
+        None,
+        "expert parallel size of the engine: short, with tp, for moe_ep = ep, moe_tp = tp/ep",
+        unit="GPUs",
+        ge=1,
+    )
+    pp: int = item(1, "pipeline parallel size of the engine", unit="stages", ge=1)
+    attn_tp: int = item(1, "tensor parallel size of attention", unit="GPUs", ge=1)
+    attn_dp: int = item(1, "data parallel size of attention", unit="ranks", ge=1)
+    moe_tp: int = item(
+        1,
+        "tensor parallel size of experts and MLP: default what attention and moe_ep leave",
+        unit="GPUs",
+        ge=1,
+    )
+    moe_ep: int = item(1, "expert parallel size of experts", unit="GPUs", ge=1)
+    dtype: Literal["bf16", "fp8"] = item("bf16", "weight dtype of the engine")
+    kv_dtype: Literal["bf16", "fp8"] = item("bf16", "KV cache dtype")
+    memory_utilization: float = item(0.85, "memory utilization: share of HBM the engine may use", gt=0, le=1)
+    max_num_seqs: int = item(256, "running sequences at most, per attention-DP rank", unit="samples", ge=1)
+    max_num_batched_tokens: int = item(
+        8192, "tokens per iteration at most, per attention-DP rank", unit="tokens", ge=1
+    )
+    block_size: int = item(16, "KV block size", unit="tokens", ge=1)
+    enforce_eager: bool = item(False, "eager mode: no CUDA graphs")
+    chunked_prefill: bool = item(True, "chunked prefill")
+    return_logprobs: bool = item(
+        False, "log-probs returned by the engine; always on unless workload.logprob is recompute"
+    )
+    deterministic: bool = item(False, "deterministic (batch-invariant) kernels")
+    role: Literal["mixed", "prefill", "decode"] = item(
+        "mixed", "engine role: prefill and decode, or one of them"
+    )
+    speculative: Speculative | None = item(None, "speculative decoding")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _geometry(cls, data: object) -> object:
+        return engine_geometry(data) if isinstance(data, dict) else data
+
+    @model_validator(mode="after")
+    def _budget(self) -> Self:
+        if self.max_num_batched_tokens < self.max_num_seqs:
+            raise Wrong(
+                f"max_num_batched_tokens {self.max_num_batched_tokens} is below max_num_seqs {self.max_num_seqs}",
+                "at least one token per running sequence",
+            )
+        return self
+
+    @property
+    def gpus_per_engine(self) -> int:
+        """pp·attn_tp·attn_dp."""
+        return self.pp * self.attn_tp * self.attn_dp
+
+
+class Role(Block):
+    """A model with GPUs of its own."""
+
+    model: str | None = item(None, "model of the role: default the policy's")
+    pool: str | None = item(None, "pool of the role")
+    gpus: int = needed("GPUs of the role", unit="GPUs", ge=1)
+    tp: int = item(1, "tensor parallel size of the role", unit="GPUs", ge=1)
+    pp: int = item(1, "pipeline parallel size of the role", unit="stages", ge=1)
+
+
+class Roles(Block):
+    """Roles that do not share the trainer's GPUs."""
+
+    reference: Role | None = item(None, "reference model on GPUs of its own; default shares the trainer")
+    reward_model: Role | None = item(None, "reward model on GPUs of its own")
+    critic: Role | None = item(None, "critic on GPUs of its own")
+
+
+class WeightSync(Block):
+    """How new weights reach the engines."""
+
+    strategy: Literal[
+        "auto",
+        "ipc",
+        "root-fanout",
+        "broadcast",
+        "p2p",
+        "p2p-replicate",
+        "chain",
+        "host",
+        "filesystem",
+        "delta",
+    ] = item("auto", "weight sync strategy: auto takes the framework's, else the quickest")
+    bucket: Bytes = item(GiB, "weight sync bucket", gt=0)
+    overlap: bool = item(False, "weight sync overlap: engines go on while the next weights arrive")
+    wire_dtype: Literal["fp32", "bf16", "fp8"] | None = item(
+        None, "dtype on the wire: default the trainer's stored dtype"
+    )
+
+
+class Offload(Block):
+    """What leaves the GPU while the other role works (co-located only)."""
+
+    optimizer: bool = item(True, "offload optimizer states to the host during rollout")
+    params: bool = item(True, "offload the trainer's parameters to the host during rollout")
+    grads: bool = item(True, "drop gradients during rollout")
+    pinned: bool = item(True, "pinned host memory: near the link's rate; pageable is several times slower")

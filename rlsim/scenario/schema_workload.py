@@ -1,0 +1,108 @@
+"""Block `workload`: what one step of the algorithm has to do."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from rlsim.scenario.block import Block, Seconds, block, from_scalar, item, needed
+from rlsim.scenario.quantity import Wrong
+from rlsim.scenario.schema_lengths import LengthSpec, SecondsSpec, TokenLimit
+
+
+class Updates(Block):
+    """Optimizer updates of one step: mini_batches × epochs."""
+
+    mini_batches: int = item(1, "mini-batches per step", unit="mini-batches", ge=1)
+    epochs: int = item(1, "epochs over the batch of a step", unit="epochs", ge=1)
+
+
+class Reward(Block):
+    """How samples are scored."""
+
+    kind: Literal["rule", "sandbox", "model", "environment"] = item(
+        "rule", "reward: rule (CPU), sandbox (pool of workers), model (GPU) or environment"
+    )
+    seconds: SecondsSpec | None = item(None, "reward time of one sample; default the profile's for rules")
+    workers: int | None = item(None, "reward workers: samples scored at the same time", unit="workers", ge=1)
+    timeout: Seconds | None = item(None, "reward time-out of one try", gt=0)
+    retries: int = item(0, "reward retries after a time-out", ge=0)
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.kind in ("sandbox", "model"):
+            for name, example in (("seconds", "2 s"), ("workers", "256")):
+                if getattr(self, name) is None:
+                    raise Wrong(f"a {self.kind} reward needs {name}", f"for example {name}: {example}")
+        if self.retries and self.timeout is None:
+            raise Wrong("retries need a time-out", "for example timeout: 30 s")
+        return self
+
+
+class Images(Block):
+    """Images in the prompt."""
+
+    per_prompt: float = needed("images per prompt", unit="images", gt=0)
+    tokens: int = needed("tokens of one image", unit="tokens", ge=1)
+
+
+class Turns(Block):
+    """Several turns with an environment between them."""
+
+    count: LengthSpec = needed("turns of a sample")
+    tokens: LengthSpec = needed("tokens generated per turn")
+    observation_tokens: LengthSpec | None = item(None, "tokens of the environment's answer")
+    wait: SecondsSpec | None = item(None, "environment time of one turn")
+    kv: Literal["keep", "drop"] = item("keep", "KV cache while waiting: keep or drop")
+    workers: int | None = item(None, "environment workers", unit="workers", ge=1)
+    timeout: Seconds | None = item(None, "environment time-out of one turn", gt=0)
+
+
+class PassRate(Block):
+    """How often a prompt's samples are right; a bare number is the same for all prompts."""
+
+    mean: float = needed("pass rate: mean share of right samples", ge=0, le=1)
+    concentration: float | None = item(
+        None, "pass rate concentration: of a beta distribution over prompts", gt=0
+    )
+
+    _short = model_validator(mode="before")(from_scalar("mean", int, float))
+
+
+class Drift(Block):
+    """How lengths change over steps; a bare number is growth per step."""
+
+    per_step: float | None = item(None, "drift: relative growth of the mean length per step", gt=-1)
+    table: dict[int, float] | None = item(None, "drift table: length factor by step")
+
+    _short = model_validator(mode="before")(from_scalar("per_step", int, float))
+
+
+class Workload(Block):
+    """The batch of one step."""
+
+    algorithm: Literal["grpo", "ppo"] = item("grpo", "algorithm")
+    prompts: int = needed("prompts per step", unit="prompts", ge=1)
+    group_size: int = needed("group size: responses per prompt", unit="samples", ge=1)
+    prompt_tokens: LengthSpec = needed("prompt length")
+    response_tokens: LengthSpec = needed("response length")
+    total_tokens: TokenLimit | None = item(None, "limit of prompt and response together")
+    group_correlation: float | None = item(
+        None, "group correlation: of the lengths within a group; default 0.3, or the trace's own", ge=0, lt=1
+    )
+    updates: Updates = block(Updates, "optimizer updates of a step")
+    logprob: Literal["recompute", "rollout", "decoupled"] = item(
+        "recompute", "log-probs of the old policy: recompute, rollout (the engine's, bypass) or decoupled"
+    )
+    reference_model: bool = item(False, "reference model: a forward pass of it for the KL term")
+    reward: Reward = block(Reward, "reward")
+    images: Images | None = item(None, "images in the prompt")
+    turns: Turns | None = item(None, "turns with an environment; default one turn")
+    pass_rate: PassRate | None = item(None, "pass rate of the samples, for dynamic sampling")
+    drift: Drift | None = item(None, "drift of the lengths over steps")
+
+    @property
+    def samples(self) -> int:
+        """Samples per step: prompts × group size."""
+        return self.prompts * self.group_size
