@@ -20,6 +20,7 @@ from rlsim.costs.kernels.work import (
     Gpu,
     MoeShape,
     Work,
+    bmm_work,
     decode_work,
     gemm_work,
     moe_work,
@@ -236,6 +237,15 @@ class Kernels:
         safe = np.maximum(b, 1.0)
         seconds, provenance = self._timed(source, (safe, c), decode_work(safe, c, shape, size), op, "bf16")
         return np.where(b > 0, seconds, 0.0), provenance
+
+    def mla_absorb_seconds(self, tokens: Any, heads: int) -> Timed:
+        """MLA's two absorbed products of a decode step for `heads` heads on this rank."""
+        t = np.maximum(np.asarray(tokens, dtype=np.float64), 1.0)
+        source = self._source(
+            ("mla absorbed products", heads), lambda: ops.bmm_source(self.system, self.reference, heads, self.engine)
+        )
+        seconds, provenance = self._timed(source, (t, float(heads)), bmm_work(t, heads), "gemm", "bf16")
+        return np.where(np.asarray(tokens) > 0, seconds, 0.0), provenance
 
     # --- experts ----------------------------------------------------------------------------------------------------
     def moe_seconds(

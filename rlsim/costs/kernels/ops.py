@@ -16,6 +16,7 @@ from rlsim.costs.kernels.work import (
     Gpu,
     MoeShape,
     Work,
+    bmm_work,
     decode_work,
     gemm_work,
     moe_work,
@@ -211,6 +212,25 @@ def mla_source(
     return check(
         raws, work, gpu, system, op, "bf16", f"{op} {heads} heads, kv {kv_dtype}", heads == shape.heads
     )
+
+
+def bmm_source(system: str, gpu: Gpu, heads: int, preferred: str | None) -> Source | None:
+    """MLA's absorbed products (query into the latent space, latent back to values), both, over (tokens, heads)."""
+    raws: list[Raw] = []
+    for backend in tables.backends(system, "mla_bmm", "mla_bmm_perf", preferred):
+        path = tables.versions(system, "mla_bmm", backend, "mla_bmm_perf")[0]
+        halves = []
+        for op in ("mla_gen_pre", "mla_gen_post"):
+            where = (("op_name", op), ("bmm_dtype", "bfloat16"))
+            rows = tables.read(path, ("num_tokens", "num_heads", "latency"), where)
+            if len(rows["latency"]):
+                halves.append(tables.pivot(rows, ("num_tokens", "num_heads"), "latency"))
+        if len(halves) == 2 and halves[0][1].shape == halves[1][1].shape:
+            raws.append(Raw(backend, halves[0][0], (halves[0][1] + halves[1][1]) * MILLI))
+    if not raws:
+        return None
+    work = bmm_work(*_mesh(raws[0].axes))
+    return check(raws, work, gpu, system, "gemm", "bf16", "MLA absorbed products")
 
 
 # --- experts --------------------------------------------------------------------------------------------------------

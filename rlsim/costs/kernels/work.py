@@ -81,6 +81,14 @@ def gemm_work(m: Any, n: Any, k: Any, dtype: str) -> Work:
     )
 
 
+def bmm_work(tokens: Any, heads: Any, nope: int = 128, latent: int = 512) -> Work:
+    """MLA's two absorbed products of a decode step: per head [t, nope] x [nope, latent] and [t, latent] x [latent, nope]."""
+    t, h = _f(tokens), _f(heads)
+    return Work(
+        4 * t * h * nope * latent, 4 * h * nope * latent + 4 * t * h * (nope + latent), 2 * h * np.ceil(t / TILE) * 2
+    )
+
+
 def prefill_work(batch: Any, length: Any, shape: AttentionShape) -> Work:
     """`batch` sequences of `length` new tokens, causal, each token seeing at most `window` of them.
 

@@ -1,0 +1,277 @@
+"""One iteration of a rollout engine, op by op: decode of `b` sequences per attention rank, and prefill of a chunk.
+
+Per layer of one rank (T tensor-parallel attention ranks, H hidden): norms, qkv [b, H] x [H, (nh + 2·nkv)·d / T], rotary and cache
+write, attention over the cache, o, all-reduce; then gate/up, activation, down, all-reduce, or router and experts. MLA decodes
+in the absorbed form and prefills in the expanded one. Head: LM head over V/T, gather of the logits, sampling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from rlsim.architecture import ModelSpec
+from rlsim.costs.kernels import Kernels, MoeShape
+from rlsim.costs.kernels.kernels import Provenance
+from rlsim.costs.kernels.tables import Floats
+from rlsim.dtypes import BYTES
+
+ACTIVATION_BYTES = 2.0
+SAMPLING_PASSES = 14.0
+"""Bytes per logit: bf16 -> fp32 conversion (6), and sampling in fp32 (about two passes)."""
+LOGPROB_PASSES = 8.0
+"""Bytes per logit more when log-probs are returned: log-softmax in fp32, read and written once."""
+P2P_LATENCY = 15e-6
+"""Send and receive of a micro-batch between pipeline stages, beside its bytes."""
+
+
+@dataclass(frozen=True)
+class EngineShape:
+    """Geometry of one engine; `domain`: GPUs behind one NVLink switch."""
+
+    model: ModelSpec
+    attn_tp: int
+    attn_dp: int
+    pp: int
+    moe_tp: int
+    moe_ep: int
+    dtype: str
+    kv_dtype: str
+    domain: int
+    return_logprobs: bool = False
+
+    @property
+    def heads(self) -> int:
+        return -(-self.model.attention.heads // self.attn_tp)
+
+    @property
+    def kv_heads(self) -> int:
+        return max(1, self.model.attention.kv_heads // self.attn_tp)
+
+    @property
+    def dispatched(self) -> bool:
+        """Tokens travel to the experts' ranks: attention is data parallel."""
+        return self.attn_dp > 1
+
+    @property
+    def moe_shape(self) -> MoeShape | None:
+        e = self.model.experts
+        if e is None:
+            return None
+        return MoeShape(self.model.hidden, e.intermediate, e.top_k, e.count, self.moe_tp, self.moe_ep)
+
+
+@dataclass
+class Tally:
+    """Seconds by op, broadcast to one shape, with the provenance of each."""
+
+    shape: tuple[int, ...]
+    parts: dict[str, Floats] = field(default_factory=dict)
+    sources: dict[Provenance, Floats] = field(default_factory=dict)
+
+    def add(self, name: str, seconds: Floats, source: Provenance, times: float = 1.0) -> None:
+        value = np.broadcast_to(np.asarray(seconds, dtype=np.float64) * times, self.shape)
+        self.parts[name] = self.parts.get(name, np.zeros(self.shape)) + value
+        self.sources[source] = self.sources.get(source, np.zeros(self.shape)) + value
+
+    @property
+    def total(self) -> Floats:
+        return np.sum([np.zeros(self.shape), *self.parts.values()], axis=0)
+
+
+def _column(values: Floats, shape: tuple[int, ...]) -> Floats:
+    return values[:, None] if len(shape) == 2 else values
+
+
+def _gemm(k: Kernels, tally: Tally, name: str, m: Floats, n: int, width: int, dtype: str, times: float) -> None:
+    """A projection, with the quantisation of its input where weights are fp8."""
+    seconds, source = k.gemm_seconds(m, n, width, dtype)
+    tally.add(name, _column(seconds, tally.shape), source, times)
+    if dtype == "fp8":
+        tally.add("quantise", _column(k.elementwise_seconds(m * width * 3.0), tally.shape), "roofline", times)
+
+
+def _stream(k: Kernels, tally: Tally, size: Floats, launches: float, times: float) -> None:
+    tally.add("elementwise", _column(k.elementwise_seconds(size, launches), tally.shape), "roofline", times)
+
+
+def _all_reduce(k: Kernels, tally: Tally, s: EngineShape, m: Floats, gpus: int, times: float) -> None:
+    if gpus > 1:
+        seconds, source = k.all_reduce_seconds(m * s.model.hidden * ACTIVATION_BYTES, gpus, s.domain)
+        tally.add("all-reduce", _column(seconds, tally.shape), source, times)
+
+
+def token_ops(k: Kernels, s: EngineShape, m: Floats, tally: Tally, decode: bool) -> None:
+    """Everything but attention over the cache, the routed experts and the head, for `m` tokens of one rank, all layers."""
+    model, a = s.model, s.model.attention
+    layers, h = model.num_layers, model.hidden
+    dense = layers - model.moe_layers
+    _stream(k, tally, m * h * 4 * ACTIVATION_BYTES * 2, 2, layers)
+    if a.kind == "mla":
+        nope, rope = a.qk_nope_dim, a.qk_rope_dim
+        rank_q = a.q_lora_rank or 0
+        _gemm(k, tally, "qkv", m, rank_q + a.kv_lora_rank + rope, h, s.dtype, layers)
+        _gemm(k, tally, "qkv", m, s.heads * (nope + rope), rank_q or h, s.dtype, layers)
+        if decode:
+            seconds, source = k.mla_absorb_seconds(m, s.heads)
+            tally.add("qkv", _column(seconds, tally.shape), source, layers)
+        else:
+            _gemm(k, tally, "qkv", m, s.heads * (nope + a.v_head_dim), a.kv_lora_rank, s.dtype, layers)
+        _stream(k, tally, m * (rank_q + a.kv_lora_rank + s.heads * rope) * 4.0, 2, layers)
+        _gemm(k, tally, "o", m, h, s.heads * a.v_head_dim, s.dtype, layers)
+    else:
+        _gemm(k, tally, "qkv", m, (s.heads + 2 * s.kv_heads) * a.head_dim, h, s.dtype, layers)
+        _stream(k, tally, m * (s.heads + 2 * s.kv_heads) * a.head_dim * 4.0, 2 if a.qk_norm else 1, layers)
+        _gemm(k, tally, "o", m, h, s.heads * a.head_dim, s.dtype, layers)
+    _all_reduce(k, tally, s, m, s.attn_tp, layers)
+    if dense:
+        _mlp(k, s, m, tally, model.intermediate, dense)
+        _all_reduce(k, tally, s, m, s.attn_tp, dense)
+    e = model.experts
+    if e is not None and model.moe_layers:
+        seconds, source = k.gemm_seconds(m, e.count, h, "bf16")
+        tally.add("router", _column(seconds, tally.shape), source, model.moe_layers)
+        _stream(k, tally, m * e.count * 8.0, 2, model.moe_layers)
+        if e.shared_intermediate:
+            _mlp(k, s, m, tally, e.shared_intermediate, model.moe_layers)
+            if s.dispatched:
+                _all_reduce(k, tally, s, m, s.attn_tp, model.moe_layers)
+
+
+def _mlp(k: Kernels, s: EngineShape, m: Floats, tally: Tally, width: int, times: float) -> None:
+    inner = -(-width // s.attn_tp)
+    _gemm(k, tally, "mlp", m, 2 * inner, s.model.hidden, s.dtype, times)
+    _stream(k, tally, m * inner * 3 * ACTIVATION_BYTES, 1, times)
+    _gemm(k, tally, "mlp", m, s.model.hidden, inner, s.dtype, times)
+
+
+def head_ops(k: Kernels, s: EngineShape, b: Floats, tally: Tally) -> None:
+    """Embedding, final norm, LM head (bf16), logits gathered over the tensor-parallel ranks, sampling."""
+    vocab, h = s.model.vocab, s.model.hidden
+    _stream(k, tally, b * h * 6 * ACTIVATION_BYTES, 2, 1)
+    _all_reduce(k, tally, s, b, s.attn_tp, 1)
+    seconds, source = k.gemm_seconds(b, -(-vocab // s.attn_tp), h, "bf16")
+    tally.add("lm head", _column(seconds, tally.shape), source)
+    if s.attn_tp > 1:
+        seconds, source = k.nccl_seconds("all_gather", b * vocab * ACTIVATION_BYTES, s.attn_tp, s.domain)
+        tally.add("lm head", _column(seconds, tally.shape), source)
+    passes = SAMPLING_PASSES + (LOGPROB_PASSES if s.return_logprobs else 0.0)
+    seconds = k.elementwise_seconds(b * vocab * passes, 4)
+    tally.add("sampling", _column(seconds, tally.shape), "roofline")
+
+
+def expert_ops(
+    k: Kernels, s: EngineShape, total: Floats, tally: Tally, decode: bool, spread: Floats | None = None
+) -> None:
+    """Routed experts of all MoE layers when `total` tokens enter the engine, with what moves the tokens.
+
+    `spread`: tokens of the busiest attention rank (default the mean), which pace the all-to-all.
+    """
+    shape, layers = s.moe_shape, s.model.moe_layers
+    if shape is None or not layers:
+        return
+    h = s.model.hidden
+    phase = "decode" if decode else "prefill"
+    if not s.dispatched:
+        seconds, source = k.moe_seconds(total, shape, s.dtype)
+        tally.add("experts", _column(seconds, tally.shape), source, layers)
+        _all_reduce(k, tally, s, total, shape.moe_tp * shape.moe_ep, layers)
+        return
+    rank = total / s.attn_dp if spread is None else spread
+    if shape.moe_ep > 1:
+        per_gpu = rank / (s.attn_tp * shape.moe_tp)
+        seconds, source = k.moe_seconds(total, shape, s.dtype, "decode" if decode else "prefill")
+        tally.add("experts", _column(seconds, tally.shape), source, layers)
+        wire = 1.0 if s.dtype == "fp8" else 2.0
+        if decode:
+            seconds, source = k.all_to_all_seconds(per_gpu, shape, "decode", s.domain, wire)
+        else:
+            seconds, source = k.all_to_all_seconds(per_gpu, shape, "prefill", s.domain, wire)
+        tally.add("all-to-all", _column(seconds, tally.shape), source, layers)
+        if shape.moe_tp > 1:
+            _all_reduce(k, tally, s, rank, shape.moe_tp, layers)
+        return
+    seconds, source = k.moe_seconds(total, shape, s.dtype)
+    tally.add("experts", _column(seconds, tally.shape), source, layers)
+    for op in ("all_gather", "reduce_scatter"):
+        seconds, source = k.nccl_seconds(op, total * h * ACTIVATION_BYTES, shape.moe_tp, s.domain)
+        tally.add(f"{phase} gather and scatter", _column(seconds, tally.shape), source, layers)
+
+
+def attention_decode(k: Kernels, s: EngineShape, b: Floats, c: Floats, tally: Tally) -> None:
+    """Attention over the cache for every (batch, mean context); window layers see at most their window."""
+    a = s.model.attention
+    batch, context = b[:, None], c[None, :]
+    for window, count in s.model.windows:
+        if a.kind == "mla":
+            seconds, source = k.mla_decode_seconds(
+                batch, context, s.heads, a.kv_lora_rank, a.qk_rope_dim, s.kv_dtype
+            )
+        else:
+            seconds, source = k.attention_decode_seconds(
+                batch, context, s.heads, s.kv_heads, a.head_dim, s.kv_dtype, window
+            )
+        tally.add("attention", seconds, source, count)
+
+
+def decode_rank(k: Kernels, s: EngineShape, b: Floats, c: Floats) -> Tally:
+    """[len(b), len(c)] seconds of one attention rank's own part of a decode iteration (all pipeline stages)."""
+    tally = Tally((len(b), len(c)))
+    token_ops(k, s, b, tally, decode=True)
+    attention_decode(k, s, b, c, tally)
+    head_ops(k, s, b, tally)
+    if not s.dispatched:
+        expert_ops(k, s, b, tally, decode=True)
+    if s.pp > 1:
+        hop = P2P_LATENCY + b * s.model.hidden * ACTIVATION_BYTES / k.gpu.nvlink_bandwidth
+        tally.add("pipeline hops", hop[:, None], "roofline", s.pp)
+    return tally
+
+
+def decode_joint(k: Kernels, s: EngineShape, total: Floats) -> Tally:
+    """Seconds of the part that all attention ranks run together, against the engine's batch."""
+    tally = Tally((len(total),))
+    if s.dispatched:
+        expert_ops(k, s, total, tally, decode=True)
+    return tally
+
+
+def prefill_chunk(k: Kernels, s: EngineShape, n: Floats, limit: float) -> Tally:
+    """Seconds of a chunk of `n` prompt tokens on one rank without attention over earlier context.
+
+    With data-parallel attention the other ranks prefill too in proportion to how full the chunk is: one rank's lone prompt
+    enters the experts alone, a full chunk (`limit` tokens) means that every rank has a queue.
+    """
+    tally = Tally((len(n),))
+    token_ops(k, s, n, tally, decode=False)
+    ranks = 1 + (s.attn_dp - 1) * np.minimum(1.0, n / limit)
+    expert_ops(k, s, n * ranks, tally, decode=False, spread=n)
+    a = s.model.attention
+    for window, count in s.model.windows:
+        if window is not None and a.kind == "gqa":
+            seconds, source = k.attention_prefill_seconds(n, s.heads, s.kv_heads, a.head_dim, window)
+            tally.add("attention", seconds, source, count)
+    return tally
+
+
+def prefill_pair(k: Kernels, s: EngineShape, length: float = 8192.0) -> tuple[float, Provenance]:
+    """Seconds of attention per (new token, token of its context), over the layers that see the whole context."""
+    a = s.model.attention
+    full = sum(count for window, count in s.model.windows if window is None)
+    pairs = length * (length + 1) / 2
+    at = np.asarray(length)
+    if a.kind == "mla":
+        seconds, source = k.mla_prefill_seconds(at, s.heads, a.qk_nope_dim + a.qk_rope_dim, a.v_head_dim)
+    else:
+        seconds, source = k.attention_prefill_seconds(at, s.heads, s.kv_heads, a.head_dim)
+    return float(seconds) / pairs * full, source
+
+
+def weight_floor(k: Kernels, s: EngineShape) -> float:
+    """Seconds that one rank's dense weights take to cross HBM once: no decode iteration is quicker."""
+    from rlsim.model import matmul_weights_per_token
+
+    if s.model.experts is not None:
+        return 0.0
+    return matmul_weights_per_token(s.model) / s.attn_tp * BYTES[s.dtype] / k.gpu.hbm_bandwidth

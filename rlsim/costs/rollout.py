@@ -1,0 +1,98 @@
+"""Rollout costs: the surface of iteration times of one engine, from kernel tables plus the engine's host time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlsim.costs import surface_table
+from rlsim.costs.engine_step import EngineShape
+from rlsim.costs.surface_table import SurfaceTable
+from rlsim.errors import NotModelled
+
+if TYPE_CHECKING:
+    from rlsim.catalog.profiles import Profile
+    from rlsim.sim.surface import Surface
+    from rlsim.system import RolloutPart, System
+
+
+def engine_shape(system: System, part: RolloutPart) -> EngineShape:
+    """Geometry of the engines of one rollout entry."""
+    entry, layout = part.entry, part.layout
+    return EngineShape(
+        model=system.model,
+        attn_tp=layout.attn_tp,
+        attn_dp=layout.attn_dp,
+        pp=layout.pp,
+        moe_tp=layout.moe_tp,
+        moe_ep=layout.moe_ep,
+        dtype=entry.dtype,
+        kv_dtype=entry.kv_dtype,
+        domain=min(part.pool.nvlink_domain, part.layout.gpus_per_engine),
+        return_logprobs=bool(entry.return_logprobs),
+    )
+
+
+def surface_table_for(system: System, part: RolloutPart) -> SurfaceTable:
+    """Stored where this engine has been priced before; else built from the kernel tables and stored."""
+    entry, shape = part.entry, engine_shape(system, part)
+    if entry.speculative is not None:
+        raise NotModelled("speculative decoding is not modelled yet", key="rollout.speculative")
+    kernels = system.scenario.costs.kernels
+    limits = (int(entry.max_num_seqs), int(entry.max_num_batched_tokens))
+    name = surface_table.key(part.pool.gpu, entry.engine, shape, *limits, kernels)
+    table = surface_table.find(name)
+    if table is None:
+        from rlsim.costs.kernels import kernels_for
+
+        k = kernels_for(part.pool.gpu, entry.engine, roofline_only=kernels == "roofline")
+        table = surface_table.build(k, shape, *limits)
+        surface_table.save(table, name, surface_table.cache_folder() / f"{name}.npz")
+    return table
+
+
+def engine_surface(system: System, part: RolloutPart, kv_capacity_tokens: int) -> Surface:
+    """Seconds of an iteration of one engine of `part`; `kv_capacity_tokens` per attention rank comes from the memory model."""
+    table = surface_table_for(system, part)
+    return surface_from(table, system.profile, part, kv_capacity_tokens, system.model.num_layers)
+
+
+def surface_from(
+    table: SurfaceTable, profile: Profile, part: RolloutPart, kv_capacity_tokens: int, layers: int
+) -> Surface:
+    """Rows for every batch 0..max_num_seqs by interpolation, host time `h0 + h1·b` added.
+
+    Eager engines launch every kernel from the host: an iteration takes at least `layers` times the launch time of a layer.
+    Batch-invariant kernels multiply the kernel time. With pipeline stages the host's `h0` recurs for each micro-batch, but the host of one
+    stage works while the others compute: it is counted once.
+    """
+    from rlsim.sim.surface import Surface
+
+    entry, ranks = part.entry, part.layout.attn_dp
+    factor = profile.value("engine_deterministic_factor") if entry.deterministic else 1.0
+    b = np.arange(int(entry.max_num_seqs) + 1, dtype=np.float64)
+    rows = np.stack([np.interp(b, table.batches, column) for column in table.rank.T], axis=1) * factor
+    if entry.enforce_eager:
+        rows = np.maximum(rows, layers * profile.value("engine_eager_layer_s"))
+    rows = rows + profile.value("engine_step_base_s") + profile.value("engine_step_per_seq_s") * b[:, None]
+    rows[0] = 0.0
+    totals = np.arange(ranks * int(entry.max_num_seqs) + 1, dtype=np.float64)
+    joint = np.interp(totals, table.totals, table.joint) * factor
+    joint[0] = 0.0
+    return Surface(
+        knots=table.knots,
+        rank_rows=rows,
+        joint=joint,
+        prefill_knots=np.concatenate([[0.0], table.chunks]),
+        prefill_seconds=np.concatenate([[0.0], table.prefill]) * factor,
+        prefill_pair_seconds=table.pair * factor,
+        prefill_base=table.base * factor + profile.value("engine_step_base_s"),
+        provenance=dict(table.provenance),
+        kv_capacity_tokens=kv_capacity_tokens,
+        block_size=int(entry.block_size),
+        max_num_seqs=int(entry.max_num_seqs),
+        max_num_batched_tokens=int(entry.max_num_batched_tokens),
+        notes=table.notes,
+    )
+
