@@ -1,0 +1,66 @@
+"""Scoring: how long one sample takes, and how many are scored at the same time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rlsim.costs.durations import Durations, constant, durations
+
+if TYPE_CHECKING:
+    from rlsim.system import System
+
+
+@dataclass(frozen=True)
+class RewardCosts:
+    """What the reward of one sample costs.
+
+    kind     rule (CPU, milliseconds), sandbox (pool of workers), model (GPU) or environment
+    workers  samples scored at the same time; None: all
+    attempt  seconds of one try
+    timeout  seconds after which a try is given up; inf: never
+    retries  further tries after a time-out
+    """
+
+    kind: str
+    workers: int | None
+    attempt: Durations
+    timeout: float = np.inf
+    retries: int = 0
+    factor: float = 1.0
+
+    def seconds(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
+        """float64[n]: seconds that each of n samples keeps a worker.
+
+        A try takes min(drawn, timeout); after a time-out the sample is tried again with a new draw, at most
+        `retries` times.
+        """
+        total = np.zeros(n)
+        pending = np.arange(n)
+        for _ in range(self.retries + 1):
+            drawn = self.attempt.sample(rng, len(pending))
+            total[pending] += np.minimum(drawn, self.timeout)
+            pending = pending[drawn > self.timeout]
+            if not len(pending):
+                break
+        scaled: NDArray[np.float64] = total * self.factor
+        return scaled
+
+    def scaled(self, factor: float) -> RewardCosts:
+        """The same rewards with all their durations multiplied."""
+        return replace(self, factor=self.factor * factor)
+
+
+def reward_costs(system: System) -> RewardCosts:
+    """The rewards of a system: the scenario's seconds, else the profile's for that kind."""
+    reward = system.scenario.workload.reward
+    if reward.seconds is not None:
+        attempt = durations(reward.seconds)
+    else:
+        default = {"rule": "reward_rule_s", "sandbox": "reward_sandbox_s", "model": "reward_model_s"}
+        attempt = constant(system.profile.value(default[reward.kind]) if reward.kind in default else 0.0)
+    timeout = reward.timeout if reward.timeout is not None else np.inf
+    return RewardCosts(reward.kind, reward.workers, attempt, timeout, reward.retries)
