@@ -16,9 +16,10 @@ from rlsim.views import plots, text
 
 STYLE = """
 body{font-family:system-ui,sans-serif;margin:2rem auto;max-width:1180px;padding:0 1rem;color:#1a1a1a;background:#fff}
-h1{font-size:1.5rem;margin:.2rem 0}h2{font-size:1.1rem;margin:2rem 0 .5rem}
+h1{font-size:1.5rem;margin:.2rem 0}
 pre{font-size:13px;line-height:1.35;overflow-x:auto;background:#f6f7f9;padding:1rem;border-radius:6px}
-@media (prefers-color-scheme:dark){body{background:#16181c;color:#e6e6e6}pre{background:#20242b}.figure{background:#fff;border-radius:6px}}
+@media (prefers-color-scheme:dark){
+body{background:#16181c;color:#e6e6e6}pre{background:#20242b}.figure{background:#fff;border-radius:6px}}
 """
 
 

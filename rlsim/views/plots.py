@@ -94,7 +94,17 @@ def tail_curve(results: Sequence[Result]) -> go.Figure:
 def memory_bars(results: Sequence[Result]) -> go.Figure:
     """Bytes per GPU by role at the peak moment, trainer and rollout side, against the GPU's memory."""
     figure = go.Figure()
-    shades = ["#0072B2", "#009E73", "#E69F00", "#D55E00", "#CC79A7", "#56B4E9", "#999999", "#332288", "#882255"]
+    shades = [
+        "#0072B2",
+        "#009E73",
+        "#E69F00",
+        "#D55E00",
+        "#CC79A7",
+        "#56B4E9",
+        "#999999",
+        "#332288",
+        "#882255",
+    ]
     rows: list[tuple[str, Mapping[str, float]]] = []
     for result in results:
         rows.append((f"{result.variant}: trainer", result.memory.trainer.parts))
@@ -111,7 +121,10 @@ def memory_bars(results: Sequence[Result]) -> go.Figure:
     capacity = max(result.hbm_bytes for result in results) / 2**30
     figure.add_vline(x=capacity, line_dash="dash", line_color="#333333", annotation_text="GPU memory")
     figure.update_layout(
-        barmode="stack", title="memory at the peak, by role", xaxis_title="GiB per GPU", yaxis_title="variant and side"
+        barmode="stack",
+        title="memory at the peak, by role",
+        xaxis_title="GiB per GPU",
+        yaxis_title="variant and side",
     )
     figure.update_yaxes(autorange="reversed")
     return _style(figure, 140 + 40 * len(rows))

@@ -89,7 +89,11 @@ def _blocks(shown: Sequence[Summary]) -> list[list[tuple[str, str, Cell]]]:
         ("staleness mean / max", "versions", lambda s: _pair(s["staleness"], "mean", "max", 1, 1)),
     ]
     money: list[tuple[str, str, Cell]] = [
-        ("memory: trainer / rollout", "GiB/GPU", lambda s: _pair(s["memory_gib"], "trainer_peak", "rollout_peak")),
+        (
+            "memory: trainer / rollout",
+            "GiB/GPU",
+            lambda s: _pair(s["memory_gib"], "trainer_peak", "rollout_peak"),
+        ),
         ("host memory", "GiB/node", lambda s: _number(s["memory_gib"]["host_peak"])),
         ("cost", "$/step", lambda s: f"{s['cost']['usd_per_step']:.2f}"),
         ("GPU-hours", "/step", lambda s: f"{s['cost']['gpu_hours_per_step']:.2f}"),

@@ -37,20 +37,23 @@ def _duel(ranked: Sequence[Summary]) -> str:
     first, second = ranked[0], ranked[1]
     ratio = _step(second) / _step(first)
     if ratio < 1 + NOISE:
-        tie = f"{first['variant']} and {second['variant']} are level ({ratio - 1:.0%} apart, under the noise of real runs)"
-        return tie + "; " + _why(first, second)
+        apart = f"({ratio - 1:.0%} apart, under the noise of real runs)"
+        return f"{first['variant']} and {second['variant']} are level {apart}; " + _why(first, second)
     return f"{first['variant']} is {ratio:.2f}x faster than {second['variant']}; " + _why(first, second)
 
 
 def _gain(summary: Summary, base: Summary) -> str:
     ratio = _step(base) / _step(summary)
-    worth = f"{ratio:.2f}x the speed of {base['variant']}" if ratio >= 1 else f"{1 / ratio:.2f}x slower than {base['variant']}"
+    worth = (
+        f"{ratio:.2f}x the speed of {base['variant']}"
+        if ratio >= 1
+        else f"{1 / ratio:.2f}x slower than {base['variant']}"
+    )
     staleness = summary["staleness"]
     updates = summary["staleness_updates"]
     return (
         f"Off-policy: {summary['variant']} runs at {worth}, bought with samples {staleness['mean']:.1f} versions old "
-        f"on average (at most {staleness['max']:.0f}; {updates['mean']:.1f} optimizer updates); "
-        + _why(summary, base)
+        f"on average (at most {staleness['max']:.0f}; {updates['mean']:.1f} optimizer updates); " + _why(summary, base)
     )
 
 

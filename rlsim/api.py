@@ -1,0 +1,174 @@
+"""The public functions: everything the command line and the dashboard do goes through these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+
+from rlsim.costs import Costs, price
+from rlsim.memory import MemoryReport, check_memory
+from rlsim.result import Labels, Result, infeasible_summary
+from rlsim.result import simulate as play
+from rlsim.scenario.checks import inert_blocks
+from rlsim.scenario.load import ScenarioFile, load_scenario
+from rlsim.scenario.schema import Scenario
+from rlsim.sim.ledger import Batch
+from rlsim.sim.settings import settings
+from rlsim.system import System, resolve
+from rlsim.workload import sample_batch, workload_lengths
+
+__all__ = ["Check", "Comparison", "Result", "ScenarioFile", "check", "compare", "load_scenario", "simulate"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """What `rlsim check` knows without simulating: layouts and memory."""
+
+    scenario: Scenario
+    system: System
+    memory: MemoryReport
+    inert: tuple[str, ...]
+
+    @property
+    def feasible(self) -> bool:
+        return not self.memory.problems
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One variant: its summary (JSON contract), and the whole result when it was asked for and is feasible."""
+
+    summary: dict[str, Any]
+    result: Result | None
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All variants of one scenario file, in the file's order."""
+
+    header: str
+    outcomes: tuple[Outcome, ...]
+
+    @property
+    def summaries(self) -> list[dict[str, Any]]:
+        return [o.summary for o in self.outcomes]
+
+    @property
+    def results(self) -> list[Result]:
+        return [o.result for o in self.outcomes if o.result is not None]
+
+
+class Bar(Protocol):
+    """A progress bar; `rich.progress.Progress` is one."""
+
+    def __enter__(self) -> Bar: ...
+    def __exit__(self, *args: object) -> None: ...
+    def advance(self, task: int) -> None: ...
+
+
+def check(scenario: Scenario) -> Check:
+    """Resolve a scenario and check its memory; nothing is simulated.
+
+    Raises `UserError` where the scenario itself is wrong.
+    """
+    system = resolve(scenario)
+    return Check(scenario, system, check_memory(system), tuple(inert_blocks(scenario)))
+
+
+def simulate(scenario: Scenario, *, steps: int | None = None, seed: int | None = None) -> Result:
+    """Play one variant. Raises `InfeasibleError` when it does not fit into memory."""
+    report = check(scenario)
+    if not report.feasible:
+        raise InfeasibleError(report)
+    return _play(report, steps, seed)
+
+
+class InfeasibleError(Exception):
+    """The variant does not fit into memory; `report` says where, by how much, and the nearest change that fits."""
+
+    def __init__(self, report: Check) -> None:
+        super().__init__("; ".join(f"{p.role}: {p.fix}" for p in report.memory.problems))
+        self.report = report
+
+
+def compare(
+    scenarios: Sequence[Scenario],
+    *,
+    steps: int | None = None,
+    seed: int | None = None,
+    keep: bool = False,
+    progress: Callable[[int], Bar] | None = None,
+) -> Comparison:
+    """Play several variants, in parallel processes, and put their summaries side by side.
+
+    `keep` brings back the whole results too, not just the summaries. Every variant is checked before the first one
+    is played, so that a mistake in the last is seen at once.
+    """
+    reports = [check(s) for s in scenarios]
+    one = partial(_outcome, steps=steps, seed=seed, keep=keep)
+    workers = min(len(reports), os.cpu_count() or 1)
+    outcomes = [one(r) for r in reports] if workers == 1 else _in_parallel(one, reports, workers, progress)
+    return Comparison(header(reports[0]), tuple(outcomes))
+
+
+def _in_parallel(
+    one: Callable[[Check], Outcome],
+    reports: Sequence[Check],
+    workers: int,
+    progress: Callable[[int], Bar] | None,
+) -> list[Outcome]:
+    with ProcessPoolExecutor(workers) as pool:
+        futures: list[Future[Outcome]] = [pool.submit(one, r) for r in reports]
+        if progress is not None:
+            with progress(len(futures)) as bar:
+                for _ in as_completed(futures):
+                    bar.advance(0)
+        return [f.result() for f in futures]
+
+
+def _outcome(report: Check, steps: int | None, seed: int | None, keep: bool) -> Outcome:
+    if not report.feasible:
+        labels = _labels(report.scenario, seed)
+        count = steps or report.scenario.run.steps
+        return Outcome(infeasible_summary(labels, settings(report.scenario), count, report.memory), None)
+    result = _play(report, steps, seed)
+    return Outcome(result.summary(), result if keep else None)
+
+
+def _play(report: Check, steps: int | None, seed: int | None) -> Result:
+    scenario = report.scenario
+    lengths = workload_lengths(scenario.workload)
+
+    def draw(rng: np.random.Generator, step: int) -> Batch:
+        return sample_batch(lengths, rng, step)
+
+    costs: Costs = price(report.system, report.memory, lengths)
+    return play(
+        settings(scenario),
+        costs,
+        draw,
+        _labels(scenario, seed),
+        steps or scenario.run.steps,
+        scenario.run.seeds,
+    )
+
+
+def _labels(scenario: Scenario, seed: int | None) -> Labels:
+    return Labels(scenario.name, scenario.variant, scenario.run.seed if seed is None else seed)
+
+
+def header(report: Check) -> str:
+    """Two lines that say what was simulated."""
+    scenario, system = report.scenario, report.system
+    work = scenario.workload
+    return (
+        f"{scenario.name}: {system.model.name} on {scenario.cluster.gpus:,} x {system.trainer_pool.gpu.name}, "
+        f"{work.prompts} prompts x {work.group_size} responses a step\n"
+        f"profile: {system.profile.name}"
+    )

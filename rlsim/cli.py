@@ -1,0 +1,157 @@
+"""The command line: parse, call, print. Exit codes: 0 done, 2 the input is wrong, 1 a defect of ours."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rlsim.errors import UserError
+
+app = typer.Typer(
+    name="rlsim",
+    help="Simulate a GRPO step of a large language model: where its time goes, whether it fits, what it costs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+File = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
+Files = Annotated[list[Path], typer.Argument(help="Scenario files (YAML).", show_default=False)]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Override a key: --set cluster.nic='25 GB/s'.", metavar="KEY=VALUE"),
+]
+Variant = Annotated[str | None, typer.Option("--variant", help="Only this variant.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+@app.command()
+def run(
+    files: Files,
+    set_: Set = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Measured steps (default: the file's).")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Random seed (default: the file's).")] = None,
+    variant: Variant = None,
+    json_: Json = False,
+    out: Annotated[Path | None, typer.Option("--out", help="Write tables, trace and report into this folder.")] = None,
+) -> None:
+    """Simulate a scenario with all its variants and compare them."""
+    from rlsim import api
+
+    comparisons = []
+    for file in files:
+        scenarios = api.load_scenario(file, set_ or [], variant).variants
+        comparisons.append(api.compare(scenarios, steps=steps, seed=seed, keep=out is not None, progress=_progress))
+    summaries = [s for c in comparisons for s in c.summaries]
+    if out is not None:
+        from rlsim.views import export
+
+        export.write(comparisons, out)
+    if json_:
+        _print_json({"variants": summaries})
+    else:
+        from rlsim.views import text
+
+        for comparison in comparisons:
+            text.show(text.summary(comparison.summaries, comparison.header))
+        if out is not None:
+            typer.echo(f"wrote {out}/ (summary.json, *.parquet, trace.json for ui.perfetto.dev, report.html)")
+    if not any(s["feasible"] for s in summaries):
+        raise typer.Exit(2)
+
+
+@app.command()
+def check(file: File, set_: Set = None, variant: Variant = None, json_: Json = False) -> None:
+    """Parse a scenario, build its layouts and check its memory, without simulating."""
+    from rlsim import api
+
+    reports = [api.check(s) for s in api.load_scenario(file, set_ or [], variant).variants]
+    if json_:
+        from rlsim.views import check as view
+
+        _print_json({"variants": [view.as_dict(r) for r in reports]})
+    else:
+        from rlsim.views import check as view
+        from rlsim.views import text
+
+        text.show(view.report(reports))
+    if not all(r.feasible for r in reports):
+        raise typer.Exit(2)
+
+
+@app.command()
+def diff(
+    a: Annotated[Path, typer.Argument(help="Scenario file A, or FILE#VARIANT.", show_default=False)],
+    b: Annotated[Path, typer.Argument(help="Scenario file B, or FILE#VARIANT.", show_default=False)],
+    steps: Annotated[int | None, typer.Option(min=1, help="Measured steps.")] = None,
+    json_: Json = False,
+) -> None:
+    """What changed between two scenarios, and what it did to the step."""
+    from rlsim import difference
+
+    answer = difference.diff(str(a), str(b), steps=steps, progress=_progress)
+    if json_:
+        _print_json(answer.as_dict())
+    else:
+        from rlsim.views import diff as view
+        from rlsim.views import text
+
+        text.show(view.report(answer))
+
+
+@app.command()
+def catalog(
+    kind: Annotated[str | None, typer.Argument(help="gpus or models.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(help="One entry, in full.", show_default=False)] = None,
+    json_: Json = False,
+) -> None:
+    """GPUs and models that scenarios can name, each figure with its source."""
+    from rlsim.views import catalog as view
+    from rlsim.views import text
+
+    if kind not in (None, "gpus", "models"):
+        raise UserError(f"no catalog of {kind!r}", fix="`rlsim catalog gpus` or `rlsim catalog models`")
+    if json_:
+        _print_json(view.as_dict(kind, name))
+    else:
+        text.show(view.table(kind, name))
+
+
+def _print_json(value: Any) -> None:
+    sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def _progress(total: int) -> Any:
+    """A progress bar on a terminal; nothing in a pipe."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("simulating"),
+        BarColumn(),
+        TextColumn("{task.completed}/{task.total} variants"),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    bar.add_task("simulating", total=total)
+    return bar
+
+
+def main() -> None:
+    """Entry point of the `rlsim` command."""
+    try:
+        app()
+    except UserError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise SystemExit(2) from None
+
+
+if __name__ == "__main__":
+    main()
