@@ -208,9 +208,7 @@ def train_stages(scenario: Scenario, layers: int) -> Stages:
     else:
         chunks = tuple(size // t.vpp for _ in range(t.vpp) for size in sizes)
     runs = consecutive(chunks)
-    return tuple(
-        tuple(layer for chunk in range(t.vpp) for layer in runs[chunk * t.pp + p]) for p in range(t.pp)
-    )
+    return tuple(tuple(layer for chunk in range(t.vpp) for layer in runs[chunk * t.pp + p]) for p in range(t.pp))
 
 
 def engine_stage_sizes(layers: int, pp: int) -> tuple[int, ...]:

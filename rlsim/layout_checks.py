@@ -154,9 +154,7 @@ def check_experts(scenario: Scenario, model: ModelSpec, etp: int) -> None:
     t, e = scenario.trainer, model.experts
     if e is None:
         if t.ep > 1:
-            raise scenario.error(
-                "trainer.ep", f"{model.name} has no experts to spread over ep {t.ep}", "ep: 1"
-            )
+            raise scenario.error("trainer.ep", f"{model.name} has no experts to spread over ep {t.ep}", "ep: 1")
         return
     if e.count % t.ep:
         raise scenario.error(
