@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.layout import EngineLayout, Stages, TrainLayout
+from rlsim.grids import EngineLayout, Stages, TrainLayout
 from rlsim.model import Attention, ModelSpec, TensorSpec, tensors
 
 Ints: TypeAlias = NDArray[np.int64]

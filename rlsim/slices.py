@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.layout import EngineLayout, TrainLayout
+from rlsim.grids import EngineLayout, TrainLayout
 from rlsim.model import ModelSpec, parameters
 from rlsim.shards import (
     Box,
