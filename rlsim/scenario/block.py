@@ -1,7 +1,7 @@
 """What every block of the schema is made of: strict frozen models whose fields carry unit and description.
 
-The fields *are* the attribute table: `attributes.py` reads key, type, unit, default and description off them, and
-nothing is written twice.
+The fields *are* the attribute table: `attributes.py` reads key, type, unit, default and description off them,
+and nothing is written twice.
 """
 
 from __future__ import annotations

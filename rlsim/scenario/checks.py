@@ -48,7 +48,7 @@ def roles_fit_cluster(s: Scenario) -> Iterator[Complaint]:
         if training != rolling:
             yield _wrong(
                 "rollout.gpus",
-                f"co-located roles share their GPUs, but trainer.gpus is {training} and rollout.gpus {rolling}",
+                f"co-located roles share GPUs, but trainer.gpus is {training} and rollout.gpus is {rolling}",
                 f"the same number for both, for example {min(total, max(training, rolling))}",
             )
         for key, gpus in (("trainer.gpus", training), ("rollout.gpus", rolling)):
@@ -58,9 +58,7 @@ def roles_fit_cluster(s: Scenario) -> Iterator[Complaint]:
         fix = f"trainer.gpus + rollout.gpus ≤ {total}"
         if training < total:
             fix += f", for example rollout.gpus: {total - training}"
-        message = (
-            f"trainer {training} + rollout {rolling} = {training + rolling} GPUs, but the cluster has {total}"
-        )
+        message = f"trainer {training} + rollout {rolling} = {training + rolling} GPUs, but the cluster has {total}"
         yield _wrong("rollout.gpus", message, fix)
 
 
@@ -125,7 +123,7 @@ def mini_batch_feeds_ranks(s: Scenario) -> Iterator[Complaint]:
     if mini_batch < ranks:
         yield _wrong(
             "workload.updates.mini_batches",
-            f"a mini-batch of {mini_batch} samples leaves some of the {ranks} data-parallel ranks without work",
+            f"{mini_batch} samples in a mini-batch leave some of {ranks} data-parallel ranks without work",
             "fewer mini-batches, more prompts, or a larger tp, pp or cp",
         )
 
@@ -146,9 +144,7 @@ def backend_has_parallelism(s: Scenario) -> Iterator[Complaint]:
     if t.fsdp_size is not None:
         ranks = t.gpus // (t.tp * t.pp)
         if t.backend != "fsdp2":
-            yield _wrong(
-                "trainer.fsdp_size", f"backend {t.backend} has no FSDP group", "backend: fsdp2, or delete it"
-            )
+            yield _wrong("trainer.fsdp_size", f"backend {t.backend} has no FSDP group", "backend: fsdp2, or delete it")
         elif ranks % t.fsdp_size:
             yield _wrong(
                 "trainer.fsdp_size",

@@ -1,4 +1,4 @@
-"""A scenario back to plain data and YAML text. Values at their defaults are left out; quantities get their units."""
+"""A scenario back to plain data and YAML text: defaults are left out, quantities get their units."""
 
 from __future__ import annotations
 
@@ -15,9 +15,7 @@ from rlsim.scenario.schema import Scenario
 from rlsim.scenario.tree import dimension_of, key_of
 
 # Always written out: what the loader would otherwise derive from other keys.
-EXPLICIT = frozenset(
-    {"gpus", "attn_tp", "attn_dp", "moe_tp", "moe_ep", "on_sync", "distribution", "return_logprobs"}
-)
+EXPLICIT = frozenset({"gpus", "attn_tp", "attn_dp", "moe_tp", "moe_ep", "on_sync", "distribution", "return_logprobs"})
 
 
 def to_dict(scenario: Scenario) -> dict[str, Any]:
@@ -32,7 +30,7 @@ def dump_yaml(scenario: Scenario) -> str:
     """YAML text that `loads_scenario` turns back into an equal scenario."""
     yaml = YAML(typ="safe", pure=True)
     yaml.default_flow_style = False
-    yaml.sort_base_mapping_type_on_output = False
+    yaml.sort_base_mapping_type_on_output = False  # type: ignore[assignment]
     yaml.width = 4096
     stream = io.StringIO()
     yaml.dump(to_dict(scenario), stream)

@@ -5,7 +5,7 @@ Malformed data passes through unchanged: the schema refuses it with a better mes
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 
 def fill(data: dict[str, Any]) -> dict[str, Any]:
@@ -14,27 +14,29 @@ def fill(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _role_gpus(data: dict[str, Any]) -> dict[str, Any]:
-    """Co-located: both roles have the same GPUs, by default all. Disaggregated: one takes what the other leaves."""
+    """Co-located: the same GPUs for both, by default all. Disaggregated: one takes what the other leaves."""
     cluster, trainer, rollout = data.get("cluster"), data.get("trainer"), data.get("rollout")
     if not isinstance(cluster, dict) or not isinstance(trainer, dict) or not isinstance(rollout, dict):
         return data
     total, training, rolling = cluster.get("gpus"), trainer.get("gpus"), rollout.get("gpus")
-    if not _whole(total) or ("gpus" in trainer) == ("gpus" in rollout) == True:  # noqa: E712
+    if not _whole(total) or (training is None and rolling is None and not _colocated(data)):
         return data
-    if data.get("placement", "colocated") == "colocated":
-        training_default = rolling if "gpus" in rollout else total
-        rolling_default = training if "gpus" in trainer else total
-    elif "gpus" in trainer and _whole(training):
-        training_default, rolling_default = training, total - training
-    elif "gpus" in rollout and _whole(rolling):
-        training_default, rolling_default = total - rolling, rolling
-    else:
-        return data
-    return {
-        **data,
-        "trainer": {"gpus": training_default, **trainer},
-        "rollout": {"gpus": rolling_default, **rollout},
-    }
+    if training is None:
+        training = _partner(data, total, rolling)
+    if rolling is None:
+        rolling = _partner(data, total, training)
+    return {**data, "trainer": {**trainer, "gpus": training}, "rollout": {**rollout, "gpus": rolling}}
+
+
+def _partner(data: dict[str, Any], total: int, gpus: Any) -> int:
+    """GPUs of a role that gives none, the other role having `gpus`; at least 1, so that the sum shows the mistake."""
+    if not _whole(gpus):
+        return total
+    return gpus if _colocated(data) else max(1, total - gpus)
+
+
+def _colocated(data: dict[str, Any]) -> bool:
+    return bool(data.get("placement", "colocated") == "colocated")
 
 
 def _returned_logprobs(data: dict[str, Any]) -> dict[str, Any]:
@@ -45,12 +47,10 @@ def _returned_logprobs(data: dict[str, Any]) -> dict[str, Any]:
     if isinstance(rollout, dict):
         return {**data, "rollout": {"return_logprobs": True, **rollout}}
     if isinstance(rollout, list):
-        entries = [
-            {"return_logprobs": True, **entry} if isinstance(entry, dict) else entry for entry in rollout
-        ]
+        entries = [{"return_logprobs": True, **entry} if isinstance(entry, dict) else entry for entry in rollout]
         return {**data, "rollout": entries}
     return data
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)

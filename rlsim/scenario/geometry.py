@@ -1,4 +1,4 @@
-"""Engine geometry: `gpus_per_engine = pp·attn_tp·attn_dp = pp·moe_tp·moe_ep`, from whatever part of it is written.
+"""Engine geometry, `gpus_per_engine = pp·attn_tp·attn_dp = pp·moe_tp·moe_ep`, from the part that is written.
 
 `tp: n` is short for attn_tp = moe_tp = n; with `ep: e`, moe_ep = e and moe_tp = n/e.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlsim.scenario.quantity import Wrong
+from rlsim.scenario.quantity import MistakeError
 
 LONG = ("attn_tp", "attn_dp", "moe_tp", "moe_ep")
 
@@ -28,17 +28,17 @@ def _solve(given: dict[str, int]) -> dict[str, int]:
     if "tp" in given:
         clash = [key for key in LONG if key in given]
         if clash:
-            raise Wrong(
+            raise MistakeError(
                 f"tp is short for attn_tp and moe_tp, but {clash[0]} is given too",
                 f"one way of writing it (in a variant, `{clash[0]}: null` deletes the inherited key)",
             )
         tp, ep = given["tp"], given.get("ep", 1)
         if tp % ep:
-            raise Wrong(f"ep {ep} does not divide tp {tp}", "moe_tp = tp/ep is a whole number")
+            raise MistakeError(f"ep {ep} does not divide tp {tp}", "moe_tp = tp/ep is a whole number")
         return {"attn_tp": tp, "attn_dp": 1, "moe_tp": tp // ep, "moe_ep": ep}
     if "ep" in given:
         if "moe_ep" in given:
-            raise Wrong("ep is short for moe_ep, but moe_ep is given too", "one of them")
+            raise MistakeError("ep is short for moe_ep, but moe_ep is given too", "one of them")
         given = {**given, "moe_ep": given["ep"]}
     attention = given.get("attn_tp", 1) * given.get("attn_dp", 1)
     experts = given.get("moe_tp", 1) * given.get("moe_ep", 1)
@@ -51,7 +51,7 @@ def _solve(given: dict[str, int]) -> dict[str, int]:
     elif "attn_tp" not in given and experts % attn_dp == 0:
         attn_tp = experts // attn_dp
     if attn_tp * attn_dp != moe_tp * moe_ep:
-        raise Wrong(
+        raise MistakeError(
             f"attn_tp·attn_dp = {attn_tp}·{attn_dp} = {attn_tp * attn_dp}, "
             f"but moe_tp·moe_ep = {moe_tp}·{moe_ep} = {moe_tp * moe_ep}",
             "both products are the GPUs of one pipeline stage of an engine",

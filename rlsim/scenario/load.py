@@ -1,4 +1,4 @@
-"""Scenario files: read, merge variants and `--set`, validate. Every mistake becomes one `UserError` with its place."""
+"""Scenario files: read, merge variants and `--set`, validate. A mistake is one `UserError` with its place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlsim.scenario.not_modelled import refuse_not_modelled
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.source import Mark, Path, Source, path_of
 from rlsim.scenario.translate import complaints_of, user_error
-from rlsim.scenario.variants import drop_nulls, expand, merge, merge_marks, nearest, put
+from rlsim.scenario.variants import drop_nulls, expand, get, merge, merge_marks, nearest, put
 from rlsim.scenario.yamltext import read_value, read_yaml
 
 BASE = "base"
@@ -44,10 +44,8 @@ class ScenarioFile:
         return found
 
 
-def load_scenario(
-    path: str | FilePath, overrides: Sequence[str] = (), variant: str | None = None
-) -> ScenarioFile:
-    """Read a scenario file. `overrides` are `key=value` texts (`--set`) that win over base and variants alike.
+def load_scenario(path: str | FilePath, overrides: Sequence[str] = (), variant: str | None = None) -> ScenarioFile:
+    """Read a scenario file. `overrides` are `key=value` texts (`--set`) that win over base and variants.
 
     With `variant`, only that one is merged and checked: an override may be wrong for the others.
     """
@@ -73,7 +71,7 @@ def loads_scenario(
 def scenario_from_dict(data: Mapping[str, Any]) -> Scenario:
     """One scenario from plain data (no variants). Quantities are text with units, or SI numbers."""
     plain, _ = expand(drop_nulls(dict(data)), {})
-    return _build(plain, Source(variant=str(plain.get("variant", BASE))), si=True)
+    return _build(plain, Source(), si=True)
 
 
 def _load(
@@ -81,13 +79,9 @@ def _load(
 ) -> ScenarioFile:
     data, marks = read_yaml(text, file)
     if data is None:
-        raise UserError(
-            "the file is empty", file=file, fix="at least model, cluster, workload, trainer and rollout"
-        )
+        raise UserError("the file is empty", file=file, fix="at least model, cluster, workload, trainer and rollout")
     if not isinstance(data, dict):
-        raise UserError(
-            "not a mapping of keys", file=file, line=1, fix="`key: value` lines, beginning with `model: …`"
-        )
+        raise UserError("not a mapping of keys", file=file, line=1, fix="`key: value` lines, beginning with `model: …`")
     sets = [_parse_override(text) for text in overrides]
     for path, value, mark in sets:
         if path[0] == "variants":
@@ -120,7 +114,7 @@ def _load(
         for path, value, mark in sets:
             merged, merged_marks = _set(merged, merged_marks, path, value, mark)
         merged = _with_paths(merged, folder)
-        built.append(_build(merged, Source(file, str(label), merged_marks)))
+        built.append(_build(merged, Source(file, variant, merged_marks)))
     return ScenarioFile(file, str(name), tuple(built))
 
 
@@ -133,9 +127,7 @@ def _merged(
         raise source.error(f"variants.{variant}", "not a mapping of keys", "`{trainer: {tp: 8}}`")
     for key in ("name", "variant", "variants"):
         if key in over:
-            raise source.error(
-                f"variants.{variant}.{key}", "belongs to the whole file, not to a variant", "delete it"
-            )
+            raise source.error(f"variants.{variant}.{key}", "belongs to the whole file, not to a variant", "delete it")
     prefix = ("variants", variant)
     inside = {path[2:]: mark for path, mark in marks.items() if path[:2] == prefix and len(path) > 2}
     over, inside = expand(over, inside)
@@ -147,7 +139,7 @@ def _merged(
 def _build(data: dict[str, Any], source: Source, si: bool = False) -> Scenario:
     """Fill defaults that depend on other keys, validate, check, refuse what is not modelled."""
     data = fill(data)
-    if isinstance(data.get("rollout"), dict):
+    if "rollout" in data and not isinstance(data["rollout"], list):
         data = {**data, "rollout": [data["rollout"]]}
     try:
         scenario = Scenario.model_validate(data, context={"si": si})
@@ -176,8 +168,8 @@ def _set(
     """Data and marks with one `--set` applied."""
     if path[:2] == ("rollout", "0") and isinstance(data.get("rollout"), dict):
         path = ("rollout", *path[2:])
-    changed, _ = expand(put(data, path, value, ".".join(path)), {})
-    prefixes = {path[:i]: mark for i in range(1, len(path)) if path[:i] not in marks}
+    changed, _ = expand(put(data, path, value), {})
+    prefixes = {path[:i]: mark for i in range(1, len(path)) if not isinstance(get(data, path[:i]), dict | list)}
     below = {p: m for p, m in marks.items() if p[: len(path)] != path}
     return changed, {**below, **prefixes, path: mark}
 
@@ -190,18 +182,12 @@ def _with_paths(data: dict[str, Any], folder: FilePath) -> dict[str, Any]:
             return str(folder / value)
         return value
 
-    places = [("model", "base"), ("costs", "profile")]
+    places: list[Path] = [("model", "base"), ("costs", "profile")]
     places += [("workload", lengths, "trace") for lengths in ("prompt_tokens", "response_tokens")]
     for path in places:
-        block = data
-        for key in path[:-1]:
-            block = block.get(key, {}) if isinstance(block, dict) else {}
-        if (
-            isinstance(block, dict)
-            and isinstance(block.get(path[-1]), str)
-            and block[path[-1]] not in ("", "auto")
-        ):
-            data = put(data, path, resolved(block[path[-1]]), ".".join(path))
+        text = get(data, path)
+        if isinstance(text, str) and text not in ("", "auto"):
+            data = put(data, path, resolved(text))
     return data
 
 

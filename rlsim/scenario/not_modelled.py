@@ -1,4 +1,7 @@
-"""Keys whose mechanism is not simulated yet: refused by name, never ignored. Delete a row when its mechanism arrives."""
+"""Keys whose mechanism is not simulated yet: refused by name, never ignored.
+
+Delete a row when its mechanism arrives.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Quantities as people write them, `50 GB/s`, `400 Gb/s`, `80 GiB`, `3 ms`, `2.5 $/h`, to SI floats and back.
 
-`b` is bits, `B` bytes; GB is 1e9 bytes, GiB 2**30. A number without a unit, a unit of another dimension, or a prefix
-that cannot be meant (`50 mB/s`) is refused with an example of what would be right.
+`b` is bits, `B` bytes; GB is 1e9 bytes, GiB 2**30. A number without a unit, a unit of another dimension, or a
+prefix that cannot be meant (`50 mB/s`) is refused with an example of what would be right.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ GB = 1e9
 GiB = 1024.0**3
 
 
-class Wrong(ValueError):
+class MistakeError(ValueError):
     """A value that cannot be meant; `fix` says what would be right."""
 
     def __init__(self, message: str, fix: str | None = None) -> None:
@@ -28,7 +28,7 @@ class Wrong(ValueError):
 
 @dataclass(frozen=True, eq=False)
 class Dimension:
-    """What a quantity measures: its SI unit, factors of the accepted units to it, and an example of good text."""
+    """What a quantity measures: SI unit, factors of the accepted units to it, and an example of good text."""
 
     name: str
     si: str
@@ -48,13 +48,11 @@ RATE = Dimension(
 SECONDS = Dimension(
     "time", "s", MappingProxyType({"s": 1.0, "min": 60.0, "h": 3600.0}), "3 ms or 60 s", small=True, big=False
 )
-PRICE = Dimension(
-    "price", "$/h", MappingProxyType({"$/h": 1.0, "$": 1.0}), "2.5 $/h (dollars per GPU-hour)", big=False
-)
+PRICE = Dimension("price", "$/h", MappingProxyType({"$/h": 1.0, "$": 1.0}), "2.5 $/h (dollars per GPU-hour)", big=False)
 DIMENSIONS = (BYTES, RATE, SECONDS, PRICE)
 
 
-class _Parsed(Quantity):  # type: ignore[misc]
+class _Parsed(Quantity):
     """quantiphy with minutes and hours as units of their own, not as prefixes."""
 
 
@@ -64,23 +62,24 @@ _Parsed.set_prefs(known_units=["min", "h"])
 def parse(value: object, dimension: Dimension) -> float:
     """SI float of a quantity written as text.
 
-    Raises `Wrong` for a missing unit, a wrong dimension, a negative or infinite amount, an impossible prefix.
+    Raises `MistakeError` for a missing unit, a wrong dimension, a negative or infinite amount, an impossible prefix.
     """
+    example = f"for example {dimension.example}"
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise Wrong(f"{value!r} is not a {dimension.name}", f"for example {dimension.example}")
+        raise MistakeError(f"{value!r} is not a {dimension.name}", example)
     text = str(value).strip()
     try:
         quantity = _Parsed(text, binary=True)
     except InvalidNumber:
-        raise Wrong(f"{text!r} is not a {dimension.name}", f"for example {dimension.example}") from None
+        raise MistakeError(f"{text!r} is not a {dimension.name}", example) from None
     amount, unit = float(quantity), str(quantity.units)
     if unit not in dimension.units:
-        raise Wrong(*_unit_problem(text, unit, dimension))
+        raise MistakeError(*_unit_problem(text, unit, dimension))
     if not math.isfinite(amount) or amount < 0:
-        raise Wrong(f"{text!r} is not a possible {dimension.name}", f"for example {dimension.example}")
+        raise MistakeError(f"{text!r} is not a possible {dimension.name}", example)
     prefix = _prefix(text, unit)
     if (prefix in _SMALL and not dimension.small) or (prefix and prefix not in _SMALL and not dimension.big):
-        raise Wrong(f"the prefix {prefix!r} of {text!r} cannot be meant", f"for example {dimension.example}")
+        raise MistakeError(f"the prefix {prefix!r} of {text!r} cannot be meant", example)
     return amount * dimension.units[unit]
 
 
@@ -117,9 +116,7 @@ def render(amount: float, dimension: Dimension) -> str:
     """Text that `parse` turns back into exactly the same float: the shortest of the usual units."""
     texts = [f"{_plain(amount)} {dimension.si}"]
     texts += [
-        f"{number} {unit}"
-        for unit, scale in _SCALES[dimension.si]
-        if "e" not in (number := _plain(amount / scale))
+        f"{number} {unit}" for unit, scale in _SCALES[dimension.si] if "e" not in (number := _plain(amount / scale))
     ]
     exact = [text for text in texts if parse(text, dimension) == amount]
     return min(exact, key=len) if exact else texts[0]

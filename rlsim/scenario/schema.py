@@ -56,23 +56,17 @@ __all__ = [
 class Async(Block):
     """How far rollout may run ahead (schedule: async)."""
 
-    policy: Literal["areal", "verl", "nemo-rl", "slime", "openrlhf", "trl", "roll"] = item(
-        "areal", "staleness policy"
-    )
+    policy: Literal["areal", "verl", "nemo-rl", "slime", "openrlhf", "trl", "roll"] = item("areal", "staleness policy")
     max_staleness: float = item(
         1, "max staleness (η): versions between the start of a sample and its training", unit="versions", ge=0
     )
-    partial_rollout: bool = item(
-        True, "partial rollout: a weight sync interrupts running samples, which then go on"
-    )
+    partial_rollout: bool = item(True, "partial rollout: a weight sync interrupts running samples, which then go on")
     on_sync: Literal["drain", "abort", "interrupt", "in-flight"] = item(
         "interrupt", "running samples at a sync: drain, abort, interrupt (re-prefill) or in-flight (keep KV)"
     )
     theta: float | None = item(None, "staleness threshold θ (verl)", ge=0)
     sync_every: int | None = item(None, "steps between weight syncs", unit="steps", ge=1)
-    require_batches: int | None = item(
-        None, "mini-batches the trainer waits for (verl)", unit="mini-batches", ge=1
-    )
+    require_batches: int | None = item(None, "mini-batches the trainer waits for (verl)", unit="mini-batches", ge=1)
     max_concurrent: int | None = item(
         None, "groups in flight at most: default no limit but the policy's", unit="groups", ge=1
     )
@@ -90,9 +84,7 @@ class Async(Block):
 class Costs(Block):
     """Where seconds and dollars come from."""
 
-    profile: str = item(
-        "auto", "calibration profile: auto (the framework's), a name, or a path to a YAML file"
-    )
+    profile: str = item("auto", "calibration profile: auto (the framework's), a name, or a path to a YAML file")
     gpu_hour: Price | None = item(None, "price per GPU-hour: default the catalog's")
     kernels: Literal["auto", "roofline"] = item(
         "auto", "kernel times: measured tables where there are any, or roofline"
@@ -144,11 +136,11 @@ class Scenario(Block):
     _source: Source = PrivateAttr(default_factory=Source)
 
     def error(self, key: str, message: str, fix: str | None = None) -> UserError:
-        """A user's mistake at a dotted key of this scenario, with the file and line where the key was written."""
+        """A user's mistake at a dotted key of this scenario, with the file and line of that key."""
         return self._source.error(key, message, fix)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data as the YAML has it, quantities as text with units; `scenario_from_dict` reads it back."""
+        """Plain data as in the YAML, quantities as text with units; `scenario_from_dict` reads it."""
         from rlsim.scenario.dump import to_dict
 
         return to_dict(self)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal, Self
 
 from pydantic import model_validator
 
 from rlsim.scenario.block import Block, Listed, Seconds, item, needed
-from rlsim.scenario.quantity import Wrong
+from rlsim.scenario.quantity import MistakeError
 
 Family = Literal["lognormal", "normal", "gamma", "weibull", "pareto", "uniform", "constant", "mixture"]
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
 
 class LengthSpec(Block):
-    """A distribution of token counts; a bare number is constant. `max` censors: longer answers stop there and count
-    there, and every statistic describes lengths after that cap.
+    """A distribution of token counts; a bare number is constant.
+
+    `max` censors: longer answers stop there and count there; every statistic describes lengths after that cap.
     """
 
     distribution: Family | None = item(None, "family of the distribution: default lognormal")
@@ -28,9 +30,7 @@ class LengthSpec(Block):
     max: float | None = item(None, "cap: longest length", unit="tokens", ge=1)
     clip_ratio: float | None = item(None, "clip ratio: share of samples that reach max", ge=0, lt=1)
     sigma: float | None = item(None, "spread: standard deviation of the logarithm (lognormal)", gt=0, le=5)
-    components: Annotated[tuple[Component, ...], Listed] = item(
-        (), "components of a mixture, each with its weight"
-    )
+    components: Annotated[tuple[Component, ...], Listed] = item((), "components of a mixture, each with its weight")
     trace: str | None = item(
         None, "trace: CSV, JSONL or parquet file with columns prompt_id, prompt_tokens, response_tokens"
     )
@@ -59,9 +59,7 @@ class Component(Block):
     p99: float | None = item(None, "99th percentile of the component", unit="tokens", gt=0)
     min: float | None = item(None, "shortest of the component", unit="tokens", ge=1)
     max: float | None = item(None, "longest of the component", unit="tokens", ge=1)
-    sigma: float | None = item(
-        None, "spread of the component: standard deviation of the logarithm", gt=0, le=5
-    )
+    sigma: float | None = item(None, "spread of the component: standard deviation of the logarithm", gt=0, le=5)
 
     @model_validator(mode="after")
     def _possible(self) -> Self:
@@ -112,31 +110,31 @@ def check_statistics(spec: LengthSpec | Component | SecondsSpec) -> None:
     """
     ordered = [(name, getattr(spec, name, None)) for name in ("min", "p50", "p90", "p95", "p99", "max")]
     given = [(name, value) for name, value in ordered if value is not None]
-    for (low, a), (high, b) in zip(given, given[1:], strict=False):
+    for (low, a), (high, b) in pairwise(given):
         if a > b:
-            raise Wrong(f"{low} {a:g} is above {high} {b:g}", f"{low} ≤ {high}")
+            raise MistakeError(f"{low} {a:g} is above {high} {b:g}", f"{low} ≤ {high}")
     if spec.mean is not None:
         if spec.max is not None and spec.mean > spec.max:
-            raise Wrong(f"mean {spec.mean:g} is above max {spec.max:g}", "mean ≤ max")
+            raise MistakeError(f"mean {spec.mean:g} is above max {spec.max:g}", "mean ≤ max")
         if spec.min is not None and spec.mean < spec.min:
-            raise Wrong(f"mean {spec.mean:g} is below min {spec.min:g}", "mean ≥ min")
+            raise MistakeError(f"mean {spec.mean:g} is below min {spec.min:g}", "mean ≥ min")
     trace = isinstance(spec, LengthSpec) and spec.trace is not None
     mixture = bool(isinstance(spec, LengthSpec) and spec.components)
     if spec.distribution == "mixture" and not mixture:
-        raise Wrong("a mixture needs components", "components: [{weight: 0.8, mean: 500, max: 8192}, …]")
+        raise MistakeError("a mixture needs components", "components: [{weight: 0.8, mean: 500, max: 8192}, …]")
     if mixture and spec.distribution != "mixture":
-        raise Wrong("components belong to a mixture", "distribution: mixture")
+        raise MistakeError("components belong to a mixture", "distribution: mixture")
     if spec.distribution == "uniform":
         if spec.min is None or spec.max is None:
-            raise Wrong(
+            raise MistakeError(
                 "a uniform distribution needs min and max", "{distribution: uniform, min: 100, max: 900}"
             )
         return
     statistics = [name for name in STATISTICS if getattr(spec, name, None) is not None]
     if trace and (statistics or mixture):
-        raise Wrong("a trace brings its own lengths", "only `trace` and, if wished, `max`")
+        raise MistakeError("a trace brings its own lengths", "only `trace` and, if wished, `max`")
     if not statistics and not trace and not mixture:
-        raise Wrong("a distribution needs a mean or a percentile", "{mean: 900, max: 4096}")
+        raise MistakeError("a distribution needs a mean or a percentile", "{mean: 900, max: 4096}")
 
 
 LengthSpec.model_rebuild()

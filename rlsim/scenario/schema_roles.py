@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from rlsim.scenario.block import Block, Bytes, Listed, item, needed
 from rlsim.scenario.geometry import engine_geometry
-from rlsim.scenario.quantity import GiB, Wrong
+from rlsim.scenario.quantity import GiB, MistakeError
 
 MICRO_BATCH_TOKENS = 16384
 
@@ -59,9 +59,7 @@ class Trainer(Block):
     logprob_micro_batch_size: int | None = item(
         None, "micro-batch size of the log-prob pass, instead of tokens", unit="samples", ge=1
     )
-    reshard_after_forward: bool = item(
-        True, "reshard after forward (FSDP): gather again in the backward pass"
-    )
+    reshard_after_forward: bool = item(True, "reshard after forward (FSDP): gather again in the backward pass")
     optimizer_device: Literal["gpu", "cpu", "nvme"] = item(
         "gpu", "optimizer device: where states live and the step runs"
     )
@@ -78,9 +76,9 @@ class Trainer(Block):
             return data
         for prefix in ("", "logprob_"):
             if {f"{prefix}micro_batch_tokens", f"{prefix}micro_batch_size"} <= data.keys():
-                raise Wrong(
+                raise MistakeError(
                     f"both {prefix}micro_batch_tokens and {prefix}micro_batch_size are given",
-                    f"one of them (in a variant, `{prefix}micro_batch_tokens: null` deletes the inherited one)",
+                    f"one of them (`{prefix}micro_batch_tokens: null` in a variant deletes the inherited one)",
                 )
         if not {"micro_batch_tokens", "micro_batch_size"} & data.keys():
             return {**data, "micro_batch_tokens": MICRO_BATCH_TOKENS}
@@ -97,16 +95,15 @@ class Speculative(Block):
 
 
 class RolloutEntry(Block):
-    """One kind of rollout engine. `gpus_per_engine = pp·attn_tp·attn_dp = pp·moe_tp·moe_ep`; after loading these five
-    are always set, and the shorthands `tp` and `ep` are gone.
+    """One kind of rollout engine, `gpus_per_engine = pp·attn_tp·attn_dp = pp·moe_tp·moe_ep`.
+
+    After loading these five are always set, and the shorthands `tp` and `ep` are None.
     """
 
     gpus: int = needed("rollout GPUs: default all (co-located) or what the trainer leaves", unit="GPUs", ge=1)
     pool: str | None = item(None, "rollout pool: one of cluster.pools")
     engine: Literal["vllm", "sglang", "trtllm"] = item("vllm", "inference engine")
-    tp: int | None = item(
-        None, "tensor parallel size of the engine: short for attn_tp = moe_tp", unit="GPUs", ge=1
-    )
+    tp: int | None = item(None, "tensor parallel size of the engine: short for attn_tp = moe_tp", unit="GPUs", ge=1)
     ep: int | None = item(
         None,
         "expert parallel size of the engine: short, with tp, for moe_ep = ep, moe_tp = tp/ep",
@@ -127,9 +124,7 @@ class RolloutEntry(Block):
     kv_dtype: Literal["bf16", "fp8"] = item("bf16", "KV cache dtype")
     memory_utilization: float = item(0.85, "memory utilization: share of HBM the engine may use", gt=0, le=1)
     max_num_seqs: int = item(256, "running sequences at most, per attention-DP rank", unit="samples", ge=1)
-    max_num_batched_tokens: int = item(
-        8192, "tokens per iteration at most, per attention-DP rank", unit="tokens", ge=1
-    )
+    max_num_batched_tokens: int = item(8192, "tokens per iteration at most, per attention-DP rank", unit="tokens", ge=1)
     block_size: int = item(16, "KV block size", unit="tokens", ge=1)
     enforce_eager: bool = item(False, "eager mode: no CUDA graphs")
     chunked_prefill: bool = item(True, "chunked prefill")
@@ -137,9 +132,7 @@ class RolloutEntry(Block):
         False, "log-probs returned by the engine; always on unless workload.logprob is recompute"
     )
     deterministic: bool = item(False, "deterministic (batch-invariant) kernels")
-    role: Literal["mixed", "prefill", "decode"] = item(
-        "mixed", "engine role: prefill and decode, or one of them"
-    )
+    role: Literal["mixed", "prefill", "decode"] = item("mixed", "engine role: prefill and decode, or one of them")
     speculative: Speculative | None = item(None, "speculative decoding")
 
     @model_validator(mode="before")
@@ -150,8 +143,8 @@ class RolloutEntry(Block):
     @model_validator(mode="after")
     def _budget(self) -> Self:
         if self.max_num_batched_tokens < self.max_num_seqs:
-            raise Wrong(
-                f"max_num_batched_tokens {self.max_num_batched_tokens} is below max_num_seqs {self.max_num_seqs}",
+            raise MistakeError(
+                f"max_num_batched_tokens {self.max_num_batched_tokens} < max_num_seqs {self.max_num_seqs}",
                 "at least one token per running sequence",
             )
         return self

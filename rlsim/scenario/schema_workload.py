@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import model_validator
 
 from rlsim.scenario.block import Block, Seconds, block, from_scalar, item, needed
-from rlsim.scenario.quantity import Wrong
+from rlsim.scenario.quantity import MistakeError
 from rlsim.scenario.schema_lengths import LengthSpec, SecondsSpec, TokenLimit
 
 
@@ -34,9 +34,9 @@ class Reward(Block):
         if self.kind in ("sandbox", "model"):
             for name, example in (("seconds", "2 s"), ("workers", "256")):
                 if getattr(self, name) is None:
-                    raise Wrong(f"a {self.kind} reward needs {name}", f"for example {name}: {example}")
+                    raise MistakeError(f"a {self.kind} reward needs {name}", f"for example {name}: {example}")
         if self.retries and self.timeout is None:
-            raise Wrong("retries need a time-out", "for example timeout: 30 s")
+            raise MistakeError("retries need a time-out", "for example timeout: 30 s")
         return self
 
 
@@ -63,9 +63,7 @@ class PassRate(Block):
     """How often a prompt's samples are right; a bare number is the same for all prompts."""
 
     mean: float = needed("pass rate: mean share of right samples", ge=0, le=1)
-    concentration: float | None = item(
-        None, "pass rate concentration: of a beta distribution over prompts", gt=0
-    )
+    concentration: float | None = item(None, "pass rate concentration: of a beta distribution over prompts", gt=0)
 
     _short = model_validator(mode="before")(from_scalar("mean", int, float))
 

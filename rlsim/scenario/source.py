@@ -43,7 +43,7 @@ def dotted(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """Marks of all keys of one variant. Two scenarios that say the same are equal wherever they were written."""
+    """Marks of all keys of one variant (None: the base). Scenarios that say the same are equal wherever they were written."""
 
     file: str | None = field(default=None, compare=False)
     variant: str | None = field(default=None, compare=False)
@@ -66,16 +66,14 @@ class Source:
                     return mark
         return None
 
-    def error(
-        self, key: str, message: str, fix: str | None = None, kind: type[UserError] = UserError
-    ) -> UserError:
+    def error(self, key: str, message: str, fix: str | None = None, kind: type[UserError] = UserError) -> UserError:
         """The user's mistake at `key`, with its place."""
         path = self.written(path_of(key))
         mark = self.find(path)
         shown = path
         if mark is not None and mark.path[:1] == ("variants",) and len(mark.path) > 2:
             shown = (*mark.path[:2], *path)
-        elif self.variant not in (None, "base"):
+        elif self.variant is not None:
             message += f" (variant {self.variant})"
         if mark is None:
             return kind(message, file=self.file, key=dotted(shown), fix=fix)

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from rlsim.errors import UserError
-from rlsim.scenario.quantity import Wrong
+from rlsim.scenario.quantity import MistakeError
 from rlsim.scenario.source import Path, Source
 from rlsim.scenario.tree import fields_at
 from rlsim.scenario.variants import nearest
@@ -58,21 +58,26 @@ def complaints_of(error: ValidationError, data: Any, model: type[BaseModel]) -> 
 def _real_path(location: tuple[int | str, ...], data: Any, kind: str) -> Path:
     """pydantic's location without the names of union branches: only keys and indexes that are in the data."""
     path: list[str] = []
-    here = data
+    here: Any = data
     for i, part in enumerate(location):
-        last = i == len(location) - 1
-        if (isinstance(here, Mapping) and part in here) or (isinstance(here, list | tuple) and isinstance(part, int) and part < len(here)):
+        if _contains(here, part):
             here = here[part]
-        elif not (last and kind == "missing"):
+        elif kind != "missing" or i < len(location) - 1:
             continue
         path.append(str(part))
     return tuple(path)
 
 
+def _contains(data: Any, part: int | str) -> bool:
+    if isinstance(data, Mapping):
+        return part in data
+    return isinstance(data, list | tuple) and isinstance(part, int) and part < len(data)
+
+
 def _words(item: Mapping[str, Any], path: Path, model: type[BaseModel]) -> tuple[str, str | None]:
     kind, value, context = item["type"], item.get("input"), item.get("ctx") or {}
-    if kind == "value_error" and isinstance(context.get("error"), Wrong):
-        wrong: Wrong = context["error"]
+    if kind == "value_error" and isinstance(context.get("error"), MistakeError):
+        wrong: MistakeError = context["error"]
         return wrong.message, wrong.fix
     if kind == "extra_forbidden":
         return _unknown_key(path, model)

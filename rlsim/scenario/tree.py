@@ -67,9 +67,7 @@ def fields_at(model: type[BaseModel], path: Path) -> dict[str, str]:
         field = field_at(model, path)
         models = list(blocks_in(field.annotation)) if field is not None else []
     return {
-        key_of(name, field): field.description or ""
-        for found in models
-        for name, field in found.model_fields.items()
+        key_of(name, field): field.description or "" for found in models for name, field in found.model_fields.items()
     }
 
 

@@ -1,7 +1,7 @@
 """Merging: a variant over the base, and `--set` over either.
 
-Mappings merge recursively; a length distribution, a trace or a pool is replaced whole; `null` deletes. A `rollout`
-mapping merges into the single entry.
+Mappings merge recursively; a length distribution, a trace or a pool is replaced whole; `null` deletes.
+A `rollout` mapping merges into the single entry.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlsim.errors import UserError
-from rlsim.scenario.source import Mark, Path
+from rlsim.scenario.source import Mark, Path, dotted
 
 Marks = Mapping[Path, Mark]
 
@@ -30,7 +30,7 @@ WHOLE: frozenset[Path] = frozenset(
 
 
 def expand(data: dict[str, Any], marks: Marks) -> tuple[dict[str, Any], dict[Path, Mark]]:
-    """Shorthands made mappings, so that they merge: model and framework by name, a list of one rollout entry."""
+    """Shorthands made mappings, so that they merge: model and framework by name, a list of one rollout."""
     data = dict(data)
     marks = dict(marks)
     for key, inner in (("model", "base"), ("framework", "name")):
@@ -78,35 +78,40 @@ def merge_marks(base: Marks, over: Marks) -> dict[Path, Mark]:
     return {**kept, **over}
 
 
-def put(data: dict[str, Any], path: Path, value: Any, key: str) -> dict[str, Any]:
-    """`data` with the value at `path`; blocks on the way are made. A list is entered by its index."""
-    head, *rest = path
-    if not rest:
-        return (
-            merge(data, {head: value})
-            if not isinstance(value, dict)
-            else {**data, head: merge(data.get(head), value, path)}
-        )
+def get(data: Any, path: Path) -> Any:
+    """The value at a path of keys and list indexes; None if there is none."""
+    for part in path:
+        if isinstance(data, dict):
+            data = data.get(part)
+        elif isinstance(data, list) and part.isdigit() and int(part) < len(data):
+            data = data[int(part)]
+        else:
+            return None
+    return data
+
+
+def put(data: dict[str, Any], path: Path, value: Any, at: Path = ()) -> dict[str, Any]:
+    """`data` (which is at `at`) with `value` laid on what is at `path` below it; blocks on the way are made."""
+    head, rest, here = path[0], path[1:], (*at, path[0])
     inner = data.get(head)
+    if not rest:
+        if value is None:
+            return {key: old for key, old in data.items() if key != head}
+        return {**data, head: merge(inner, value, here)}
     if isinstance(inner, list):
-        return {**data, head: _put_in_list(inner, tuple(rest), value, key)}
-    if inner is not None and not isinstance(inner, dict):
-        inner = None
-    return {**data, head: put(inner or {}, tuple(rest), value, key)}
+        return {**data, head: _put_in_list(inner, rest, value, here)}
+    return {**data, head: put(inner if isinstance(inner, dict) else {}, rest, value, here)}
 
 
-def _put_in_list(items: list[Any], path: Path, value: Any, key: str) -> list[Any]:
+def _put_in_list(items: list[Any], path: Path, value: Any, at: Path) -> list[Any]:
     index = int(path[0]) if path[0].isdigit() else -1
     if not 0 <= index < len(items):
-        raise UserError(
-            f"the list has {len(items)} entries",
-            file=f"--set {key}",
-            key=key,
-            fix="an index, for example rollout[0].tp",
-        )
+        key = dotted((*at, *path))
+        fix = f"an index, for example {dotted(at)}[0]"
+        raise UserError(f"a list of {len(items)} entries", file=f"--set {key}", key=key, fix=fix)
     changed = list(items)
-    rest = path[1:]
-    changed[index] = put(items[index], rest, value, key) if rest and isinstance(items[index], dict) else value
+    old, rest = items[index], path[1:]
+    changed[index] = put(old if isinstance(old, dict) else {}, rest, value, (*at, path[0])) if rest else value
     return changed
 
 

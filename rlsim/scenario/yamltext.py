@@ -1,4 +1,4 @@
-"""YAML text to plain data plus the place of every key. Syntax errors and duplicate keys are the user's mistakes."""
+"""YAML text to plain data plus the place of every key. Syntax errors and duplicate keys are errors of the user."""
 
 from __future__ import annotations
 
@@ -23,9 +23,7 @@ def read_yaml(text: str, file: str) -> tuple[Any, Marks]:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else None
         problem = " ".join(str(part) for part in (error.context, error.problem) if part)
-        raise UserError(
-            f"not valid YAML: {problem}", file=file, line=line, fix=_syntax_fix(text, line)
-        ) from None
+        raise UserError(f"not valid YAML: {problem}", file=file, line=line, fix=_syntax_fix(text, line)) from None
     except YAMLError as error:
         raise UserError(f"not valid YAML: {' '.join(str(error).split())}", file=file) from None
     marks: Marks = {}
@@ -40,9 +38,7 @@ def read_value(text: str) -> Any:
 
 def _syntax_fix(text: str, line: int | None) -> str | None:
     lines = text.splitlines()
-    if line is not None and any(
-        "\t" in part[: len(part) - len(part.lstrip())] for part in lines[line - 1 : line]
-    ):
+    if line is not None and any("\t" in part[: len(part) - len(part.lstrip())] for part in lines[line - 1 : line]):
         return "indent with spaces, not tabs"
     return "check brackets, colons (`key: value`) and indentation at this line"
 
@@ -57,7 +53,9 @@ def _plain(yaml: YAML, node: Node, path: Path, file: str, marks: Marks) -> Any:
             marks[here] = Mark(file, child.start_mark.line + 1, here)
             values.append(_plain(yaml, child, here, file, marks))
         return values
-    return _scalar(yaml, node)
+    if isinstance(node, ScalarNode):
+        return _scalar(yaml, node)
+    raise TypeError(node)
 
 
 def _scalar(yaml: YAML, node: ScalarNode) -> Any:
@@ -78,9 +76,7 @@ def _mapping(yaml: YAML, node: MappingNode, path: Path, file: str, marks: Marks)
                 value = _plain(yaml, part, path, file, {})
                 if isinstance(value, dict):
                     merged = {**value, **merged}
-                    marks.update(
-                        {(*path, k): Mark(file, line, (*path, k)) for k in value if (*path, k) not in marks}
-                    )
+                    marks.update({(*path, k): Mark(file, line, (*path, k)) for k in value if (*path, k) not in marks})
             continue
         key = key_node.value if isinstance(key_node, ScalarNode) else str(key_node.value)
         here = (*path, key)
