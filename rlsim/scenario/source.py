@@ -43,7 +43,7 @@ def dotted(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """Marks of all keys of one variant (None: the base). Scenarios that say the same are equal wherever they were written."""
+    """Marks of all keys of one variant (None: the base). Equal text makes equal scenarios, wherever written."""
 
     file: str | None = field(default=None, compare=False)
     variant: str | None = field(default=None, compare=False)

@@ -68,7 +68,8 @@ def drop_nulls(data: Any) -> Any:
 
 
 def _whole(path: Path) -> bool:
-    return path in WHOLE or (*path[:-1], "*") in WHOLE if path else False
+    path = path[2:] if path[:1] == ("variants",) else path
+    return path in WHOLE or (*path[:-1], "*") in WHOLE
 
 
 def merge_marks(base: Marks, over: Marks) -> dict[Path, Mark]:
