@@ -65,8 +65,8 @@ class Rules:
 class MicroBatches:
     """Arrays over [data-parallel rank, micro-batch]; empty micro-batches are zeros.
 
-    `tokens` run through the layers (padding included), `scored` tokens carry labels and logits; `pairs`: query-key pairs
-    of causal attention for each sliding window (None = full), on the samples' own lengths, diagonal blocks whole.
+    `tokens` run through the layers, padding included. `pairs`: query-key pairs of causal attention for each sliding
+    window (None = full), on the samples' own lengths, the diagonal's blocks whole.
     """
 
     tokens: Floats
@@ -96,7 +96,7 @@ def micro_batches(lengths: Ints, rules: Rules, windows: Sequence[int | None]) ->
         longest = np.zeros(slots)
         np.maximum.at(longest, slot, s.astype(np.float64))
         held = longest[slot]
-    tokens = np.bincount(slot, weights=held, minlength=slots).reshape(rules.ranks, m)
+    tokens: Floats = np.bincount(slot, weights=held, minlength=slots).reshape(rules.ranks, m).astype(np.float64)
     if rules.longest_pack and rules.packing:
         tokens = np.where(tokens > 0, tokens.max(axis=1, keepdims=True), 0.0)
     pairs: dict[int | None, Floats] = {}

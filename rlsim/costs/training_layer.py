@@ -1,0 +1,162 @@
+"""Compute of one layer on one rank: its GEMMs at the shard's own shapes, attention core, and streaming operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from rlsim.architecture import Layer
+from rlsim.costs.kernels.work import MoeShape
+from rlsim.costs.network import Provenance, Timed
+from rlsim.costs.training_case import ACTIVATION, Case, Floats
+from rlsim.model import attention_parameters, layer_parameters, mlp_parameters, shared_expert_parameters
+
+Side = Literal["column", "row", "plain"]
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """[tokens·share, k] x [k, n] on this rank. `side`: column- or row-parallel over TP, or not split."""
+
+    n: int
+    k: int
+    share: float
+    side: Side
+    precise: bool = False
+
+
+def attention_gemms(case: Case) -> list[Gemm]:
+    """Projections of one attention block: qkv and o, or MLA's latent and expanded ones.
+
+    Beyond nkv ranks K and V heads are replicated. MLA's down-projections are not split over TP; with SP each rank does
+    its own rows.
+    """
+    a, H, tp = case.model.attention, case.model.hidden, case.layout.tp
+    heads = max(1, a.heads // tp)
+    out = Gemm(H, heads * a.v_head_dim, case.rows, "row")
+    if a.kind == "gqa":
+        kv = max(1, a.kv_heads // tp)
+        return [Gemm(heads * a.head_dim + kv * (a.head_dim + a.v_head_dim), H, case.rows, "column"), out]
+    qk = heads * (a.qk_nope_dim + a.qk_rope_dim)
+    latent = Gemm(a.kv_lora_rank + a.qk_rope_dim, H, case.rows_local, "plain")
+    expanded = Gemm(heads * (a.qk_nope_dim + a.v_head_dim), a.kv_lora_rank, case.rows, "column")
+    if a.q_lora_rank is None:
+        return [Gemm(qk, H, case.rows, "column"), latent, expanded, out]
+    query = [Gemm(a.q_lora_rank, H, case.rows_local, "plain"), Gemm(qk, a.q_lora_rank, case.rows, "column")]
+    return [*query, latent, expanded, out]
+
+
+def mlp_gemms(case: Case, intermediate: int) -> list[Gemm]:
+    """Gated MLP: gate and up in one GEMM, then down."""
+    width = max(1, intermediate // case.layout.tp)
+    H = case.model.hidden
+    return [Gemm(2 * width, H, case.rows, "column"), Gemm(H, width, case.rows, "row")]
+
+
+def dense_gemms(case: Case, layer: Layer) -> list[Gemm]:
+    """All GEMMs of a layer but the routed experts', with the adapters of LoRA."""
+    gemms = attention_gemms(case)
+    experts = case.model.experts
+    if layer.moe and experts is not None:
+        gemms.append(Gemm(experts.count, case.model.hidden, case.rows_local, "plain", precise=True))
+        if experts.shared_intermediate:
+            gemms += mlp_gemms(case, experts.shared_intermediate)
+    else:
+        gemms += mlp_gemms(case, case.model.intermediate)
+    return gemms
+
+
+def adapter_gemms(case: Case, gemms: list[Gemm]) -> list[Gemm]:
+    """LoRA beside every projection: [rows, k] x [k, r] and [rows, r] x [r, n]."""
+    r = case.lora_rank
+    return [g for base in gemms for g in (Gemm(r, base.k, base.share, "plain"), Gemm(base.n, r, base.share, "plain"))]
+
+
+def gemm_seconds(case: Case, gemms: list[Gemm], tokens: Floats) -> tuple[Floats, dict[Provenance, float]]:
+    """Derated forward seconds of the GEMMs for each token count, and the shares of their provenance (last one)."""
+    total = np.zeros(tokens.shape)
+    by_source: dict[Provenance, float] = {}
+    for g in gemms:
+        dtype = "bf16" if g.precise or g.k < 64 or g.n < 64 else case.options.precision
+        seconds, _ = case.kernels.gemm_seconds(np.maximum(tokens * g.share, 1e-3), g.n, g.k, dtype)
+        _, source = case.kernels.gemm_seconds(tokens[-1:] * g.share, g.n, g.k, dtype)
+        total = total + seconds
+        by_source[source] = by_source.get(source, 0.0) + float(seconds[-1])
+    whole = sum(by_source.values()) or 1.0
+    return total * case.profile.value("gemm_derate"), {k: v / whole for k, v in by_source.items()}
+
+
+def moe_shape(case: Case) -> MoeShape:
+    """The experts of one layer as the trainer shards them."""
+    e = case.model.experts
+    assert e is not None
+    return MoeShape(case.model.hidden, e.intermediate, e.top_k, e.count, case.layout.etp, case.layout.ep)
+
+
+def expert_seconds(case: Case, tokens: Floats) -> Timed:
+    """Grouped GEMMs of the busiest expert-parallel rank, forward, derated.
+
+    Each of the ep·etp ranks brings its local rows; the busiest has `expert_imbalance` times the mean share of them.
+    """
+    group = case.layout.ep * case.layout.etp
+    hot = case.profile.value("expert_imbalance") if case.layout.ep > 1 else 1.0
+    entering = tokens * case.rows_local * group * hot
+    way: Literal["prefill"] | None = "prefill" if case.layout.ep > 1 else None
+    seconds, source = case.kernels.moe_seconds(entering, moe_shape(case), case.options.precision, way, "balanced")
+    return seconds * case.profile.value("gemm_derate"), source
+
+
+def streamed_bytes(case: Case, layer: Layer) -> float:
+    """HBM bytes per token of the rank's element-wise work in one forward, each operation fused once.
+
+    Norm with residual: two reads and two writes of H, twice a layer. Rotary (and q/k norm): read and write q and k.
+    SwiGLU: read 2·I, write I. Experts: permute, sort, unsort and combine k rows of H. FP8: read 2, write 1 per GEMM
+    input. LoRA: read and write what the adapter is added to.
+    """
+    m, a, tp = case.model, case.model.attention, case.layout.tp
+    heads = (a.heads + a.kv_heads) * a.head_dim
+    total = m.layer_norms * 4 * m.hidden * ACTIVATION * case.rows_local
+    total += 2 * heads * ACTIVATION / tp * case.rows * (2 if a.qk_norm else 1)
+    e = m.experts
+    if layer.moe and e is not None:
+        total += (6 * e.top_k + 2) * m.hidden * ACTIVATION * case.rows_local
+        total += 3 * e.top_k * e.intermediate * ACTIVATION * case.rows_local
+        total += 3 * e.shared_intermediate * ACTIVATION / tp * case.rows
+        total += 4 * e.count * 4.0 * case.rows_local
+    else:
+        total += 3 * m.intermediate * ACTIVATION / tp * case.rows
+    gemms = dense_gemms(case, layer)
+    if case.options.precision == "fp8":
+        total += sum(3.0 * g.k * g.share for g in gemms if not g.precise)
+    if case.frozen:
+        total += sum((g.k + 3 * g.n) * ACTIVATION * g.share for g in gemms)
+    return total
+
+
+def held_parameters(case: Case, layer: Layer) -> tuple[float, float]:
+    """(dense, expert) weights of one layer on one rank's TP and EP slice, before any sharding over data parallelism."""
+    m, tp = case.model, case.layout.tp
+    dense, experts = layer_parameters(m, m.layers.index(layer))
+    split = attention_parameters(m) + (shared_expert_parameters(m) if layer.moe else mlp_parameters(m))
+    return (dense - split) + split / tp, experts / (case.layout.ep * case.layout.etp)
+
+
+def attention_seconds(case: Case, tokens: Floats, pairs: Floats) -> Floats:
+    """Forward of the attention core of one layer: max(FLOPs/(peak·efficiency), q, k, v, o through HBM once).
+
+    FLOPs 2·heads·(d_qk + d_v) per pair; heads or sequence divided over tp, cp and ulysses.
+    """
+    a = case.model.attention
+    share = case.rows / case.layout.tp
+    flops = 2.0 * a.heads * (a.head_dim + a.v_head_dim) * pairs * share
+    moved = (a.heads + a.kv_heads) * (a.head_dim + a.v_head_dim) * ACTIVATION * tokens * share
+    rate = case.gpu.peak_flops["bf16"] * case.profile.value("attention_forward_efficiency")
+    return np.asarray(np.maximum(flops / rate, moved / case.gpu.hbm_bandwidth))
+
+
+def attention_backward_factor(case: Case) -> float:
+    """Backward over forward: 2.5 x the FLOPs (scores again, four more products) at the backward's own efficiency."""
+    forward = case.profile.value("attention_forward_efficiency")
+    return 2.5 * forward / case.profile.value("attention_backward_efficiency")

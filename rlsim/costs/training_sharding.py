@@ -1,0 +1,85 @@
+"""Data parallelism: gradients and weights between the ranks that hold the same slice.
+
+Megatron and ZeRO-1/2 reduce gradients and gather weights once per update; FSDP2 and ZeRO-3 gather every layer in every
+micro-batch. Only what compute does not hide counts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rlsim.architecture import Layer
+from rlsim.costs.network import Group
+from rlsim.costs.training_case import ACTIVATION, Case
+from rlsim.costs.training_layer import held_parameters
+
+
+@dataclass(frozen=True)
+class LayerTraffic:
+    """Seconds of one layer's weight traffic in one micro-batch (FSDP2, ZeRO-3); zeros for other backends.
+
+    `gather`: all-gather of its weights; `reduce`: reduce-scatter of its gradients, with HSDP's all-reduce.
+    """
+
+    gather: float
+    reduce: float
+    source: str = "scaled"
+
+
+def layer_traffic(case: Case, layer: Layer) -> LayerTraffic:
+    """All-gather in bf16, reduce-scatter in the gradient's dtype; each over the shard group with all its NICs.
+
+    Without EP the experts are gathered like any weight; with EP over the ranks that share a slice of them. HSDP
+    all-reduces each rank's shard of the gradients over the replicas.
+    """
+    if not case.layout.shards_weights:
+        return LayerTraffic(0.0, 0.0)
+    dense, experts = held_parameters(case, layer)
+    gather = _seconds(case, "all_gather", dense * ACTIVATION, case.dense_group)
+    gather += _seconds(case, "all_gather", experts * ACTIVATION, case.expert_group)
+    if case.frozen:
+        return LayerTraffic(gather, 0.0)
+    g = case.gradient_bytes
+    reduce = _seconds(case, "reduce_scatter", dense * g, case.dense_group)
+    reduce += _seconds(case, "reduce_scatter", experts * g, case.expert_group)
+    replicas = case.layout.replicas
+    if replicas > 1:
+        shard = case.dense_group.size
+        across = case.links.group(replicas, case.layout.tp * shard)
+        reduce += _seconds(case, "all_reduce", (dense + experts) * g / shard, across)
+    return LayerTraffic(gather, reduce)
+
+
+def _seconds(case: Case, op: str, size: float, group: Group) -> float:
+    if size <= 0 or group.size == 1:
+        return 0.0
+    return float(case.links.collective(op, size, group)[0])  # type: ignore[arg-type]
+
+
+def stage_parameters(case: Case, stage: int) -> tuple[float, float]:
+    """(dense, expert) weights on one rank of a pipeline stage, TP and EP slices, embedding and head included."""
+    dense = experts = 0.0
+    for index in case.layout.stages[stage]:
+        d, e = held_parameters(case, case.model.layers[index])
+        dense, experts = dense + d, experts + e
+    table = case.model.vocab * case.model.hidden / case.layout.tp
+    if stage == 0:
+        dense += table
+    if stage == case.layout.pp - 1 and not (case.model.tied and case.layout.pp == 1):
+        dense += table
+    return dense, experts
+
+
+def update_traffic(case: Case, stage: int) -> tuple[float, float]:
+    """(reduce, gather) seconds of a stage's once-per-update traffic: Megatron's distributed optimizer, ZeRO-1/2.
+
+    Reduce-scatter of gradients in their dtype, all-gather of bf16 weights; experts over the expert-data-parallel group.
+    """
+    if case.layout.shards_weights or case.frozen:
+        return 0.0, 0.0
+    dense, experts = stage_parameters(case, stage)
+    reduce = gather = 0.0
+    for held, group in ((dense, case.dense_group), (experts, case.expert_group)):
+        reduce += _seconds(case, "reduce_scatter", held * case.gradient_bytes, group)
+        gather += _seconds(case, "all_gather", held * ACTIVATION, group)
+    return reduce, gather
