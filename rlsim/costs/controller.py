@@ -58,9 +58,7 @@ def controller_costs(system: System) -> ControllerCosts:
     sample = value("controller_sample_s") + (value("async_sample_overhead_s") if asynchronous else 0.0)
     return ControllerCosts(
         dispatch_seconds=value("controller_call_s") + system.trainer.gpus * value("controller_worker_s"),
-        step_fixed_seconds=value(
-            "step_fixed_s" if system.scenario.schedule == "sync" else "async_step_fixed_s"
-        ),
+        step_fixed_seconds=value("step_fixed_s" if system.scenario.schedule == "sync" else "async_step_fixed_s"),
         bytes_per_token=value("controller_bytes_per_token"),
         bytes_rate=value("controller_bytes_rate"),
         sample_seconds=sample,

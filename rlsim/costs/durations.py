@@ -118,9 +118,7 @@ def _spread(spec: SecondsSpec, family: str, centre: float) -> float:
         if spec.mean is None:
             return max(0.0, log(ratio) / z)
         return float(z - sqrt(max(0.0, z * z - 2 * log(max(1.0, ratio)))))
-    return _bisect(
-        FAMILIES[family], p, ratio, median=spec.mean is None, top=0.95 if family == "pareto" else 3.0
-    )
+    return _bisect(FAMILIES[family], p, ratio, median=spec.mean is None, top=0.95 if family == "pareto" else 3.0)
 
 
 def _bisect(

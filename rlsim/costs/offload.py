@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from rlsim.costs.switch_ledger import NO_SWITCH, HostLink, StateBytes, SwitchCost, adam_bytes, ledger, switch
 from rlsim.costs.switch_orders import order_of
-from rlsim.costs.transfer_build import shard_group
 from rlsim.dtypes import BYTES
-from rlsim.layout import sync_bytes, train_params
-from rlsim.model import parameters
+from rlsim.layout import TrainLayout
+from rlsim.slices import engine_rank_bytes, train_params
 from rlsim.system import System
 
 
@@ -39,36 +38,45 @@ def state_bytes(system: System) -> StateBytes:
     the model over the shard group, parameters 2 B + optimizer 12 B, or with fp32 storage 4 B (the master) + 8
     B. Engine: the weights it holds, and the KV cache that its memory budget leaves.
     """
-    train = system.scenario.trainer
+    train, layout = system.scenario.trainer, system.trainer
     gradient = BYTES[train.grad_dtype]
-    layout = system.trainer
-    if layout.backend == "megatron":
-        ranks = [train_params(system.model, layout, stage) for stage in range(layout.pp)]
-        held = max(r.dense + r.expert for r in ranks)
-        optimizer = max(
-            adam_bytes(r.dense, layout.dp * layout.cp) + adam_bytes(r.expert, layout.edp) for r in ranks
-        )
-        trainer = (optimizer, gradient * held, 2.0 * held)
+    fp32 = layout.backend == "fsdp2" and train.param_dtype == "fp32"
+    ranks = [train_params(system.model, layout, stage) for stage in range(layout.pp)]
+    shard, expert_shard = optimizer_shards(layout)
+    owned = max(r.dense / shard + r.expert / expert_shard for r in ranks)
+    if layout.shards_weights:
+        held = gradients = owned
     else:
-        total = float(parameters(system.model))
-        fp32 = layout.backend == "fsdp2" and train.param_dtype == "fp32"
-        trainer = (
-            adam_bytes(total, layout.shard, 8.0 if fp32 else 12.0),
-            gradient * total / (layout.shard if layout.backend == "fsdp2" or layout.zero_stage >= 2 else 1),
-            (4.0 if fp32 else 2.0) * total / shard_group(layout),
-        )
+        held = max(float(r.dense + r.expert) for r in ranks)
+        gradients = owned if layout.zero_stage == 2 else held
     weights, cache = _engine(system)
-    return StateBytes(*trainer, engine_weights=weights, kv_cache=cache)
+    return StateBytes(
+        optimizer=adam_bytes(owned, 8.0 if fp32 else 12.0),
+        gradients=gradient * gradients,
+        parameters=(4.0 if fp32 else 2.0) * held,
+        engine_weights=weights,
+        kv_cache=cache,
+    )
+
+
+def optimizer_shards(layout: TrainLayout) -> tuple[int, int]:
+    """Ranks that share the optimizer states of one (dense, expert) slice.
+
+    FSDP2, ZeRO-3: the group that shares the weights. Megatron's distributed optimizer, ZeRO-1/2: DP·CP and
+    EDP.
+    """
+    if layout.shards_weights:
+        return layout.shard, layout.expert_shard
+    return layout.dense_replicas, layout.edp
 
 
 def _engine(system: System) -> tuple[float, float]:
     """(weights, KV cache) of the busiest engine GPU; both share the budget memory_utilization · HBM."""
     weights, cache = 0.0, 0.0
     for part in system.rollout:
-        width = BYTES[part.entry.dtype]
-        held = sync_bytes(system.model, system.trainer, part.layout, width).per_engine_gpu_max
-        weights = max(weights, held)
-        cache = max(cache, part.entry.memory_utilization * part.pool.gpu.hbm_bytes - held)
+        stages = engine_rank_bytes(system.model, part.layout, BYTES[part.entry.dtype])
+        weights = max(weights, *stages)
+        cache = max(cache, part.entry.memory_utilization * part.pool.gpu.hbm_bytes - min(stages))
     return weights, max(0.0, cache)
 
 

@@ -101,12 +101,12 @@ class SwitchCost:
 NO_SWITCH = SwitchCost(0.0, 0.0, (), 0.0, 0.0, False, {})
 
 
-def adam_bytes(parameters: float, replicas: int, per_parameter: float = 12.0) -> float:
-    """Optimizer bytes of one rank: fp32 master and two moments, 12 B/parameter, shared by the replicas.
+def adam_bytes(owned: float, per_parameter: float = 12.0) -> float:
+    """Optimizer bytes of a rank that owns so many parameters: fp32 master and two moments, 12 B each.
 
-    671.03e9 parameters on 1,024 GPUs: 12 * 671.03e9 / 1024 = 7.86 GB per GPU, 63 GB per node of eight.
+    671.03e9 parameters over 1,024 GPUs: 12 * 671.03e9 / 1024 = 7.86 GB per GPU, 63 GB per node of eight.
     """
-    return per_parameter * parameters / replicas
+    return per_parameter * owned
 
 
 def ledger(
@@ -181,6 +181,4 @@ def _engine_weights(size: float, order: SwitchOrder, link: HostLink) -> SwitchRo
     if order.sleep_level != 1:
         return SwitchRow("engine weights", 0.0, size, False, mapping, mapping)
     copy = size / link.copy_rate(True)
-    return SwitchRow(
-        "engine weights", size, size, True, mapping + copy, mapping + copy + size / link.pinned_alloc
-    )
+    return SwitchRow("engine weights", size, size, True, mapping + copy, mapping + copy + size / link.pinned_alloc)

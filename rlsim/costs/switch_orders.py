@@ -34,12 +34,8 @@ class SwitchOrder:
 
 
 ORDERS: Mapping[str, SwitchOrder] = {
-    "generic": SwitchOrder(
-        2, True, True, False, False, False, "gradients dropped, states pinned, weights dropped"
-    ),
-    "verl": SwitchOrder(
-        2, True, True, False, False, False, "verl 1dda039: sleep level 2, gradient buffer freed"
-    ),
+    "generic": SwitchOrder(2, True, True, False, False, False, "gradients dropped, states pinned, weights dropped"),
+    "verl": SwitchOrder(2, True, True, False, False, False, "verl 1dda039: sleep level 2, gradient buffer freed"),
     "verl-megatron": SwitchOrder(
         2,
         False,
@@ -71,9 +67,7 @@ ORDERS: Mapping[str, SwitchOrder] = {
         "NeMo-RL 7ea279a: gradients and optimizer out, vLLM's default sleep level",
     ),
     "areal": SwitchOrder(2, True, True, False, False, False, "AReaL 4aef98d: enable_offload per role"),
-    "trl": SwitchOrder(
-        2, True, True, False, True, False, "TRL f2cd577: vLLM sleep level 2, trainer states stay"
-    ),
+    "trl": SwitchOrder(2, True, True, False, True, False, "TRL f2cd577: vLLM sleep level 2, trainer states stay"),
 }
 
 

@@ -68,7 +68,8 @@ def weight_sync_cost(system: System) -> SyncCost:
     Raises `UserError` for a strategy that the placement does not allow.
     """
     case = sync_case(system)
-    return sync_cost(case, _strategy(system, case), overlap=system.scenario.weight_sync.overlap)
+    overlap = system.scenario.weight_sync.overlap and not system.colocated
+    return sync_cost(case, _strategy(system, case), overlap=overlap)
 
 
 def sync_cost(case: SyncCase, strategy: str, *, overlap: bool = False) -> SyncCost:

@@ -68,6 +68,8 @@ class Receiver:
     recv_gpu        bytes into the busiest GPU
     recv_node       distinct bytes that one node needs, at least
     engine_bytes    bytes into all GPUs of one instance, replicated slices counted for each GPU
+    missing_gpu     of recv_gpu what does not lie on that GPU already (co-located)
+    missing_node    of recv_node what does not lie on that node already (co-located)
     tensors_gpu     tensors of which one GPU keeps a slice
     """
 
@@ -77,6 +79,8 @@ class Receiver:
     recv_gpu: float
     recv_node: float
     engine_bytes: float
+    missing_gpu: float
+    missing_node: float
     tensors_gpu: float
 
 

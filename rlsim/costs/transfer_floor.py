@@ -18,7 +18,7 @@ def floor_seconds(case: SyncCase) -> float:
     Co-located: bytes that the node, or the GPU, does not hold already, over the same links.
     """
     if case.colocated:
-        return max(_missing(case, receiver) for receiver in case.receivers)
+        return max(missing_floor(receiver) for receiver in case.receivers)
     return max(egress_floor(case), cut_floor(case), *(ingress_floor(receiver) for receiver in case.receivers))
 
 
@@ -42,9 +42,13 @@ def cut_floor(case: SyncCase) -> float:
     return case.model_bytes * case.oversubscription / min(sending, receiving)
 
 
-def _missing(case: SyncCase, receiver: Receiver) -> float:
+def missing_floor(receiver: Receiver) -> float:
+    """Co-located: seconds for what the node, and the GPU, does not hold already.
+
+    Where the NVLink domain is larger than a node, the node's share may come over NVLink too.
+    """
     side = receiver.side
-    into_node = max(0.0, receiver.recv_node - case.source.held_node) if side.nodes > 1 else 0.0
-    into_gpu = max(0.0, receiver.recv_gpu - case.source.held_gpu)
-    links = side.nic + side.nvlink
-    return max(into_node / (side.rails * side.nic), into_gpu / links)
+    into_node = receiver.missing_node if side.nodes > 1 else 0.0
+    links = side.nic + (side.nvlink if side.rails > 1 else 0.0)
+    node_link = links if side.node > side.host_gpus else side.nic
+    return max(into_node / (side.rails * node_link), receiver.missing_gpu / links)

@@ -74,8 +74,7 @@ METHODS: Mapping[str, Method] = {
         quantise_at_source=False,
         stored_dtype=True,
         from_host=False,
-        source="verl 1dda039: checkpoint_engine naive (one IPC buffer, strict alternation) "
-        "and nccl (multi_sender)",
+        source="verl 1dda039: checkpoint_engine naive (one IPC buffer, strict alternation) and nccl (multi_sender)",
     ),
     "slime": Method(
         colocated="ipc",
@@ -89,8 +88,7 @@ METHODS: Mapping[str, Method] = {
         quantise_at_source=True,
         stored_dtype=False,
         from_host=True,
-        source="slime 624b824: pinned host copy, bucket by bucket; one NCCL group per stage, "
-        "global engine lock",
+        source="slime 624b824: pinned host copy, bucket by bucket; one NCCL group per stage, global engine lock",
     ),
     "openrlhf": Method(
         colocated="ipc",

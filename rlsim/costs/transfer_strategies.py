@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from rlsim.costs.pipeline import pipeline
-from rlsim.costs.transfer_case import Side, SyncCase
+from rlsim.costs.transfer_case import Receiver, Side, SyncCase
 from rlsim.costs.transfer_methods import PIPELINED
 
 
@@ -72,8 +72,7 @@ def root_fanout(case: SyncCase) -> Timed:
     side = case.source.side
     egress = case.engines * case.model_bytes / (side.rails * case.nic_rate(side))
     ingress = max(
-        case.model_bytes / (min(r.gpus_per_engine, r.side.rails) * case.nic_rate(r.side))
-        for r in case.receivers
+        case.model_bytes / (min(r.gpus_per_engine, r.side.rails) * case.nic_rate(r.side)) for r in case.receivers
     )
     wire = max(egress, ingress) * case.oversubscription
     stages = {
@@ -221,13 +220,9 @@ def gather_links(case: SyncCase) -> float:
     nothing when the group that holds one replica fits in a node. Stage heads gather their own layers only.
     """
     source, side = case.source, case.source.side
-    needed = case.model_bytes * (
-        source.held_by_stage if case.method.stage_heads and not case.colocated else 1.0
-    )
+    needed = case.model_bytes * (source.held_by_stage if case.method.stage_heads and not case.colocated else 1.0)
     into_gpu = max(0.0, needed - source.held_gpu) / _nvlink(case, side) if side.rails > 1 else 0.0
-    into_node = (
-        max(0.0, needed - source.held_node) / (side.rails * case.nic_rate(side)) if side.nodes > 1 else 0.0
-    )
+    into_node = max(0.0, needed - source.held_node) / (side.rails * case.nic_rate(side)) if side.nodes > 1 else 0.0
     return max(into_gpu, into_node)
 
 
@@ -242,12 +237,9 @@ def broadcast_wire(case: SyncCase) -> float:
     side = case.source.side
     senders = 1 if case.method.senders == "one" else side.rails
     rate = min(
-        [senders * case.nic_rate(side)]
-        + [min(senders, r.side.rails) * case.nic_rate(r.side) for r in case.receivers]
+        [senders * case.nic_rate(side)] + [min(senders, r.side.rails) * case.nic_rate(r.side) for r in case.receivers]
     )
-    fill = (
-        case.rounds * sum(r.side.nodes for r in case.receivers) * case.profile.value("collective_latency_s")
-    )
+    fill = case.rounds * sum(r.side.nodes for r in case.receivers) * case.profile.value("collective_latency_s")
     return case.model_bytes * case.oversubscription / rate + fill
 
 
@@ -279,9 +271,7 @@ def host_read(case: SyncCase) -> float:
 def host_rate(case: SyncCase, side: Side) -> float:
     """bytes/s per GPU over the host link, the node's memory shared by its GPUs; pinned."""
     value = case.profile.value
-    return min(
-        side.host_link, value("host_link_rate"), value("node_host_bandwidth") / min(side.gpus, side.host_gpus)
-    )
+    return min(side.host_link, value("host_link_rate"), value("node_host_bandwidth") / min(side.gpus, side.host_gpus))
 
 
 def _nvlink(case: SyncCase, side: Side) -> float:
@@ -293,16 +283,7 @@ def _point_to_point(case: SyncCase, copies: int) -> Timed:
     share = copies / case.engines
     replicas = case.delivered / case.model_bytes
     if case.colocated:
-        wire = max(
-            max(0.0, r.recv_node - case.source.held_node) / (r.side.rails * case.nic_rate(r.side))
-            if r.side.nodes > 1
-            else 0.0
-            for r in case.receivers
-        )
-        wire = max(
-            wire,
-            max(max(0.0, r.recv_gpu - case.source.held_gpu) / _nvlink(case, r.side) for r in case.receivers),
-        )
+        wire = max(missing_wire(case, r) for r in case.receivers)
     else:
         into = max(r.recv_gpu / case.nic_rate(r.side) for r in case.receivers)
         out = case.source.send_gpu * replicas * share / case.nic_rate(case.source.side)
@@ -315,6 +296,13 @@ def _point_to_point(case: SyncCase, copies: int) -> Timed:
     stages = {"gather": gather, "wire": wire + operations, "load": engine_load(case, case.recv_gpu)}
     parts = pipeline(stages, PIPELINED, rounds)
     return Timed({**parts, "fixed": value("refit_fixed_s")}, wire)
+
+
+def missing_wire(case: SyncCase, receiver: Receiver) -> float:
+    """Co-located, by plan: what the node lacks over its NICs, what the GPU lacks over NVLink."""
+    side = receiver.side
+    into_node = receiver.missing_node / (side.rails * case.nic_rate(side)) if side.nodes > 1 else 0.0
+    return max(into_node, receiver.missing_gpu / _nvlink(case, side))
 
 
 def _host_wire(case: SyncCase) -> float:

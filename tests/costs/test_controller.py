@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlsim.costs.controller import ControllerCosts
+from rlsim.costs.controller import ControllerCosts, controller_costs
+from tests.costs.systems import LLAMA_70B, system
 
 COSTS = ControllerCosts(
     dispatch_seconds=0.02, step_fixed_seconds=1.5, bytes_per_token=20.0, bytes_rate=1e9, sample_seconds=50e-6
@@ -21,3 +22,11 @@ def test_scaling_multiplies_every_duration() -> None:
     twice = COSTS.scaled(2.0)
     assert twice.batch_seconds(80e6, 8192) == pytest.approx(2 * COSTS.batch_seconds(80e6, 8192))
     assert (twice.dispatch_seconds, twice.step_fixed_seconds) == (0.04, 3.0)
+
+
+def test_costs_of_a_system() -> None:
+    """32 trainer ranks: 20 ms + 32 * 0.1 ms a call."""
+    costs = controller_costs(system(LLAMA_70B))
+    assert costs.dispatch_seconds == pytest.approx(0.0232)
+    assert costs.step_fixed_seconds == 1.5
+    assert controller_costs(system(LLAMA_70B, "schedule=async")).sample_seconds > costs.sample_seconds

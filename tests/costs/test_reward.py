@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rlsim.costs.durations import Durations, constant
-from rlsim.costs.reward import RewardCosts
+from rlsim.costs.reward import RewardCosts, reward_costs
+from tests.costs.systems import QWEN_7B, system
 
 RNG = np.random.default_rng
 
@@ -37,3 +38,14 @@ def test_only_timed_out_samples_are_tried_again() -> None:
 def test_scaling_multiplies_every_duration() -> None:
     costs = RewardCosts("sandbox", 4, Durations(lambda u: 2.0 * u, 1.0), timeout=1.0, retries=1)
     np.testing.assert_allclose(costs.scaled(3.0).seconds(RNG(1), 50), 3.0 * costs.seconds(RNG(1), 50))
+
+
+def test_rewards_of_a_system() -> None:
+    assert reward_costs(system(QWEN_7B)).seconds(RNG(0), 2).tolist() == [0.005, 0.005]
+    sandbox = system(
+        QWEN_7B,
+        "workload.reward={kind: sandbox, seconds: {mean: 2 s, p99: 8 s}, workers: 64, timeout: 30 s, retries: 1}",
+    )
+    costs = reward_costs(sandbox)
+    assert (costs.kind, costs.workers, costs.timeout, costs.retries) == ("sandbox", 64, 30.0, 1)
+    assert costs.seconds(RNG(0), 100_000).mean() == pytest.approx(2.0, rel=0.03)

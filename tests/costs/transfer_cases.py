@@ -50,6 +50,8 @@ def case_70b(engines: int = 4, *, trainer_gpus: int = 64, framework: str = "gene
         recv_gpu=model / 8,
         recv_node=model,
         engine_bytes=model,
+        missing_gpu=model / 8,
+        missing_node=model,
         tensors_gpu=723,
     )
     return SyncCase(
@@ -76,5 +78,15 @@ def colocated_7b(trainer_gpus: int = 64) -> SyncCase:
         held_node=model * min(8, trainer_gpus) / trainer_gpus,
         send_gpu=model / trainer_gpus,
     )
-    receiver = Receiver(side(trainer_gpus), trainer_gpus, 1, model, model, model, 339)
+    receiver = Receiver(
+        side=side(trainer_gpus),
+        engines=trainer_gpus,
+        gpus_per_engine=1,
+        recv_gpu=model,
+        recv_node=model,
+        engine_bytes=model,
+        missing_gpu=model - source.held_gpu,
+        missing_node=model - source.held_node,
+        tensors_gpu=339,
+    )
     return replace(base, model_bytes=model, tensors=339, colocated=True, source=source, receivers=(receiver,))
