@@ -96,14 +96,15 @@ def micro_batches(lengths: Ints, rules: Rules, windows: Sequence[int | None]) ->
         longest = np.zeros(slots)
         np.maximum.at(longest, slot, s.astype(np.float64))
         held = longest[slot]
-    tokens: Floats = np.bincount(slot, weights=held, minlength=slots).reshape(rules.ranks, m).astype(np.float64)
+    tokens: Floats = np.bincount(slot, weights=held, minlength=slots).astype(np.float64).reshape(rules.ranks, m)
     if rules.longest_pack and rules.packing:
         tokens = np.where(tokens > 0, tokens.max(axis=1, keepdims=True), 0.0)
     pairs: dict[int | None, Floats] = {}
     for window in windows:
         reach = held if window is None else np.minimum(held, window)
         each = reach * held - reach * reach / 2 + held * (TILE / 2)
-        pairs[window] = np.bincount(slot, weights=each, minlength=slots).reshape(rules.ranks, m)
+        summed = np.bincount(slot, weights=each, minlength=slots).astype(np.float64)
+        pairs[window] = summed.reshape(rules.ranks, m)
     return MicroBatches(tokens, pairs)
 
 

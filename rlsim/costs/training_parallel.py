@@ -69,7 +69,8 @@ def expert_parallel(case: Case, tokens: Floats) -> tuple[Floats, Provenance]:
         return np.zeros(tokens.shape), "measured"
     local = tokens * case.rows_local
     row = case.model.hidden * ACTIVATION
-    total, source = np.zeros(tokens.shape), "measured"
+    total: Floats = np.zeros(tokens.shape)
+    source: Provenance = "measured"
     if layout.ep > 1 and case.options.dispatcher == "deepep":
         total, source = case.kernels.all_to_all_seconds(
             local, moe_shape(case), "prefill", case.links.domain, ACTIVATION

@@ -7,6 +7,7 @@ cost; with equal times they give the textbook (m + p - 1)·(f + b).
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -80,7 +81,7 @@ def _waves(p: int, m: int) -> tuple[Index, tuple[Wave, ...]]:
     place = np.full(start + 1, start, dtype=np.int64)
     place[by_wave] = np.arange(start)
     cuts = [0, *(np.flatnonzero(np.diff(level[by_wave])) + 1).tolist(), start]
-    waves = tuple((a, b, place[waits[:, by_wave[a:b]]]) for a, b in zip(cuts, cuts[1:], strict=False))
+    waves = tuple((a, b, place[waits[:, by_wave[a:b]]]) for a, b in pairwise(cuts))
     return by_wave, waves
 
 
@@ -107,10 +108,9 @@ def _unit_levels(p: int, m: int, order: list[Index]) -> Index:
             if at[s] == len(lists[s]):
                 continue
             op = lists[s][at[s]]
-            if op < p * m:
-                waits = op - m if s > 0 else -1
-            else:
-                waits = op + m if s < p - 1 else op - p * m
+            forward_waits = op - m if s > 0 else -1
+            backward_waits = op + m if s < p - 1 else op - p * m
+            waits = forward_waits if op < p * m else backward_waits
             if waits < 0 or done[waits]:
                 ready.append(s)
         for s in ready:

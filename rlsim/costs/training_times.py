@@ -1,7 +1,7 @@
 """Seconds of one layer, and of the ends of the pipeline, for arrays of micro-batches.
 
-What depends on a micro-batch's tokens alone is tabulated once on a fine grid of token counts and interpolated; attention
-and what hides behind it are computed for every micro-batch.
+What depends on a micro-batch's tokens alone is tabulated once on a fine grid of token counts and interpolated;
+attention and what hides behind it are computed for every micro-batch.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ class EndTimes:
 
     @cached_property
     def curves(self) -> Floats:
-        """[embedding, head GEMM, logits, send] at KNOTS; embedding, head and logits of forward and backward together."""
+        """[embedding, head GEMM, logits, send] at KNOTS; all but the send of forward and backward together."""
         head, logits, _ = streaming.head_seconds(self.case, KNOTS, self.train)
         embedding = streaming.embedding_seconds(self.case, KNOTS, self.train)
         return np.stack([embedding, head, logits, parallel.stage_send(self.case, KNOTS)])
