@@ -158,14 +158,15 @@ def host(case: SyncCase) -> Timed:
 def filesystem(case: SyncCase) -> Timed:
     """Write a checkpoint to a shared file system, every instance reads it: one after the other.
 
-    P / write rate + max(P / rate of one node, I * P / rate of the file system) + load. Source: AReaL and
+    P / write rate + max(bytes of a node / rate of one node, I * P / rate of the file system) + load;
+    engines of one node share its page cache. Source: AReaL and
     slime disk modes.
     """
     value = case.profile.value
     write = case.model_bytes / value("filesystem_write_rate")
-    copies = sum(r.side.nodes if r.gpus_per_engine >= r.side.node else r.engines for r in case.receivers)
+    copies = sum(min(r.engines, r.side.nodes) for r in case.receivers)
     read = max(
-        case.model_bytes / value("filesystem_node_read_rate"),
+        *(r.recv_node / value("filesystem_node_read_rate") for r in case.receivers),
         copies * case.model_bytes / value("filesystem_read_rate"),
     )
     lift = max(case.model_bytes / (r.side.rails * host_rate(case, r.side)) for r in case.receivers)
