@@ -179,8 +179,8 @@ def provenance(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
     """Shares of the step's priced seconds by what they rest on.
 
     Trainer passes and weight syncs say it themselves; generation and waiting for it carry the shares of the
-    engine surfaces; offload, onload (bytes / bandwidth) and the controller (profile) are roofline. The reward,
-    an input, is left out.
+    engine surfaces; offload, onload (bytes / bandwidth) and the controller (profile) are roofline. The
+    reward, an input, is left out.
     """
     shares = dict.fromkeys(SOURCES, 0.0)
     phase = {name: sum(s.phases[name] for s in steps) for name in PHASES}
@@ -191,9 +191,7 @@ def provenance(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
     _share(shares, phase["rollout"] + phase["wait_rollout"], surfaces(costs))
     shares["roofline"] += phase["offload"] + phase["onload"] + phase["other"]
     total = sum(shares.values())
-    return (
-        {name: seconds / total for name, seconds in shares.items()} if total else {**shares, "roofline": 1.0}
-    )
+    return {name: seconds / total for name, seconds in shares.items()} if total else {**shares, "roofline": 1.0}
 
 
 def surfaces(costs: Costs) -> dict[str, float]:

@@ -49,9 +49,7 @@ def _serial(summary: Mapping[str, Any]) -> str:
             f"fewer than a quarter of the samples; the rollout takes {_part(phases['rollout'], step)}; "
             f"{_second(phases, name, step)}."
         )
-    return (
-        f"{NOUN[name]} decides: {_part(phases[name], step)}; {_second(phases, name, step)}; {ADVICE[name]}."
-    )
+    return f"{NOUN[name]} decides: {_part(phases[name], step)}; {_second(phases, name, step)}; {ADVICE[name]}."
 
 
 def _overlapped(summary: Mapping[str, Any], regime: str) -> str:
@@ -67,9 +65,7 @@ def _overlapped(summary: Mapping[str, Any], regime: str) -> str:
             text += f"; for {tail['seconds']:.1f} s fewer than a quarter of the samples run"
         return text + _stale(summary, regime) + "; more rollout GPUs shorten it."
     free = pool["wait_trainer"] + pool["idle"]
-    text = (
-        f"The trainer sets the pace: {_part(trainer, step)} in its passes; {sync}; the rollout pool stands "
-    )
+    text = f"The trainer sets the pace: {_part(trainer, step)} in its passes; {sync}; the rollout pool stands "
     return text + f"still {_part(free, step)}" + _stale(summary, regime) + "; more trainer GPUs shorten it."
 
 

@@ -146,9 +146,7 @@ class Result:
     @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per measured step; phases and the rollout pool's account in seconds."""
-        return pd.DataFrame(
-            [{"seed": run.seed, **_row(s, run.warmup)} for run in self.runs for s in run.steps]
-        )
+        return pd.DataFrame([{"seed": run.seed, **_row(s, run.warmup)} for run in self.runs for s in run.steps])
 
     @cached_property
     def samples(self) -> pd.DataFrame:
@@ -250,9 +248,7 @@ def _sample_frame(run: Run) -> pd.DataFrame:
             "begin_version": begun,
             "train_version": version,
             "staleness": np.where(trained, version - begun, -1).astype(np.int32),
-            "fate": pd.Categorical.from_codes(
-                ledger["fate"].astype(np.int64), categories=pd.Index(fates.FATES)
-            ),
+            "fate": pd.Categorical.from_codes(ledger["fate"].astype(np.int64), categories=pd.Index(fates.FATES)),
         },
         copy=False,
     )

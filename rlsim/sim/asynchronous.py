@@ -157,12 +157,7 @@ class Asynchronous:
         fleet = self.loop.pool.fleet
         while True:
             done = fleet.play(horizon, True)
-            if (
-                self._digest(done)
-                or not done
-                or fleet.now >= horizon
-                or (self._draining and not fleet.in_flight)
-            ):
+            if self._digest(done) or not done or fleet.now >= horizon or (self._draining and not fleet.in_flight):
                 return
 
     def _digest(self, done: list[Completion]) -> bool:

@@ -44,7 +44,5 @@ class Loop:
     def end_step(self, ids: Ints | None = None) -> None:
         """Close the step; `ids` are the samples of its rollout, where a rollout is a batch."""
         if ids is not None:
-            self.recorder.step.tail = tail_seconds(
-                self.ledger["start"][ids].ravel(), self.ledger["end"][ids].ravel()
-            )
+            self.recorder.step.tail = tail_seconds(self.ledger["start"][ids].ravel(), self.ledger["end"][ids].ravel())
         self.recorder.end_step(self.clock.now, self.pool.counts())

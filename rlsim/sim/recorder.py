@@ -19,9 +19,7 @@ PHASES = (
     "other",
 )
 POOL = ("generate", "prefill", "weight_sync", "reprefill", "wait_trainer", "idle")
-WAITING = frozenset(
-    {"rollout", "reward", "wait_rollout"}
-)  # trainer labels under which the pool waits for nobody
+WAITING = frozenset({"rollout", "reward", "wait_rollout"})  # trainer labels under which the pool waits for nobody
 Segment = tuple[str, float, float]
 
 
