@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from rlsim.costs import Costs, price
 from rlsim.memory import MemoryReport, check_memory
+from rlsim.pricing import price
 from rlsim.result import Labels, Result, infeasible_summary
 from rlsim.result import simulate as play
 from rlsim.scenario.checks import inert_blocks
@@ -148,7 +148,7 @@ def _play(report: Check, steps: int | None, seed: int | None) -> Result:
     def draw(rng: np.random.Generator, step: int) -> Batch:
         return sample_batch(lengths, rng, step)
 
-    costs: Costs = price(report.system, report.memory, lengths)
+    costs = price(report.system, report.memory, lengths)
     return play(
         settings(scenario),
         costs,

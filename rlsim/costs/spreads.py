@@ -1,0 +1,108 @@
+"""How wrong each phase may be: the ranges of the profile's parameters carried over to the phases they price.
+
+First order: a part of a phase that is proportional to a parameter (or to its inverse) moves by the parameter's range;
+a phase's log-deviation is the sum over its parts, weighted by their shares; independent parameters add in quadrature.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from rlsim.catalog.profiles import Profile
+
+Spread = tuple[float, float]
+Rules = Mapping[str, tuple[tuple[str, int], ...]]
+
+COMPUTE = (("gemm_derate", 1),)
+TRAINING: Rules = {
+    "compute": COMPUTE,
+    "attention": (("attention_forward_efficiency", -1), ("attention_backward_efficiency", -1)),
+    "logits": (("logits_passes", 1),),
+    "tp_comm": (("nvlink_efficiency", -1),),
+    "cp_comm": (("nvlink_efficiency", -1),),
+    "ep_comm": (("nic_efficiency", -1), ("expert_imbalance", 1)),
+    "dp_comm": (("nic_efficiency", -1),),
+    "pp_comm": (("nic_efficiency", -1),),
+    "moe_floor": (("moe_layer_floor_s", 1),),
+    "host": (("layer_floor_s", 1),),
+    "bubble": COMPUTE,
+    "imbalance": COMPUTE,
+    "optimizer": (("optimizer_hbm_efficiency", -1),),
+    "fixed": (("update_fixed_s", 1),),
+}
+WEIGHT_SYNC: Rules = {
+    "gather": (("refit_gather_rate", -1),),
+    "handover": (("refit_ipc_rate", -1),),
+    "wire": (("sync_nic_efficiency", -1),),
+    "replicate": (("nvlink_efficiency", -1),),
+    "load": (("refit_load_rate", -1),),
+    "host_to_device": (("host_link_rate", -1),),
+    "device_to_host": (("host_link_rate", -1),),
+    "write": (("filesystem_write_rate", -1),),
+    "read": (("filesystem_read_rate", -1),),
+    "fixed": (("refit_fixed_s", 1),),
+}
+ROLLOUT: Rules = {
+    "kernels": (("rollout_kernel_factor", 1),),
+    "host_base": (("engine_step_base_s", 1),),
+    "host_per_sequence": (("engine_step_per_seq_s", 1),),
+}
+SWITCH: Rules = {"host_link": (("host_link_rate", -1),), "fixed": (("switch_fixed_s", 1),)}
+CONTROLLER: Rules = {"fixed": (("step_fixed_s", 1),), "batch": (("controller_bytes_rate", -1),)}
+REWARD: Rules = {"rule": (("reward_rule_s", 1),)}
+
+
+def spread(parts: Mapping[str, float], rules: Rules, profile: Profile) -> Spread:
+    """(10th, 90th percentile) of a phase's true duration over the predicted one.
+
+    `parts` are seconds by cause. The profile's `software_noise` is in every phase: the same recipe moves that much
+    between adjacent versions of one framework.
+    """
+    total = sum(parts.values())
+    below: dict[str, float] = defaultdict(float)
+    above: dict[str, float] = defaultdict(float)
+    for part, seconds in parts.items():
+        for name, sign in rules.get(part, ()):
+            low, high = _log_range(profile, name, sign)
+            share = seconds / total if total > 0 else 0.0
+            below[name] += share * low
+            above[name] += share * high
+    low, high = _log_range(profile, "software_noise", 1)
+    return math.exp(-math.hypot(*below.values(), low)), math.exp(math.hypot(*above.values(), high))
+
+
+def _log_range(profile: Profile, name: str, sign: int) -> Spread:
+    """Log distances from the value down and up, as durations see them: an inverse parameter swaps the sides."""
+    value = profile.value(name)
+    down, up = math.log(value / profile.low(name)), math.log(profile.high(name) / value)
+    return (down, up) if sign > 0 else (up, down)
+
+
+def phase_spreads(
+    profile: Profile,
+    update: Mapping[str, float],
+    logprob: Mapping[str, float],
+    weight_sync: Mapping[str, float],
+    iteration: Iterable[Mapping[str, float]],
+) -> dict[str, Spread]:
+    """Every phase's range, from the typical parts of each (seconds; only their shares matter)."""
+    trained, forward = spread(update, TRAINING, profile), spread(logprob, TRAINING, profile)
+    moved, switched = spread(weight_sync, WEIGHT_SYNC, profile), spread({"host_link": 1.0}, SWITCH, profile)
+    engines = [spread(parts, ROLLOUT, profile) for parts in iteration]
+    rollout = (min(low for low, _ in engines), max(high for _, high in engines))
+    return {
+        "rollout": rollout,
+        "generate": rollout,
+        "prefill": rollout,
+        "reprefill": rollout,
+        "reward": spread({"rule": 1.0}, REWARD, profile),
+        "logprob": forward,
+        "reference": forward,
+        "train": trained,
+        "weight_sync": moved,
+        "offload": switched,
+        "onload": switched,
+        "other": spread({"fixed": 1.0}, CONTROLLER, profile),
+    }

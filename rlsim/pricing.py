@@ -1,0 +1,84 @@
+"""A system priced: the cost rooms' answers put together as what the simulation asks for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rlsim.catalog.profiles import Profile
+from rlsim.costs.controller import controller_costs
+from rlsim.costs.kernels import kernels_for
+from rlsim.costs.offload import switch_cost
+from rlsim.costs.reward import reward_costs
+from rlsim.costs.rollout import engine_surface
+from rlsim.costs.spreads import Spread, phase_spreads
+from rlsim.costs.training import TrainingCosts
+from rlsim.costs.transfer import SyncCost, weight_sync_cost
+from rlsim.memory import MemoryReport
+from rlsim.sim.prices import Costs, Gpus
+from rlsim.sim.surface import Surface
+from rlsim.system import System
+from rlsim.workload import WorkloadLengths, sample_batch
+
+
+def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Costs:
+    """Seconds of everything that a step is made of. `lengths` gives the typical batch that the ranges are taken at."""
+    kernels = kernels_for(system.trainer_pool.gpu, roofline_only=system.scenario.costs.kernels == "roofline")
+    training = TrainingCosts(system, kernels)
+    engines = tuple(
+        (engine_surface(system, part, memory.kv_tokens_per_rank), part.layout.engines) for part in system.rollout
+    )
+    sync = weight_sync_cost(system)
+    switch = switch_cost(system)
+    return Costs(
+        engines=engines,
+        training=training,
+        sync=sync,
+        switch=switch,
+        controller=controller_costs(system),
+        reward=reward_costs(system),
+        memory=memory,
+        gpus=_gpus(system),
+        gpu_hour=system.trainer_pool.price,
+        peak_flops=system.trainer_pool.gpu.peak_flops[system.scenario.trainer.precision],
+        hbm_bytes=system.trainer_pool.gpu.hbm_bytes,
+        spreads=_spreads(system, training, sync, [surface for surface, _ in engines], lengths),
+        assumptions=_assumptions(system, lengths, [surface for surface, _ in engines]),
+    )
+
+
+def _spreads(
+    system: System, training: TrainingCosts, sync: SyncCost, surfaces: list[Surface], lengths: WorkloadLengths
+) -> dict[str, Spread]:
+    """Ranges of the phases, at a typical mini-batch and a typical decode iteration."""
+    work = system.scenario.workload
+    batch = sample_batch(lengths, np.random.default_rng(0), 0)
+    tokens = (batch.prompt_tokens[:, None] + batch.response_tokens).ravel()
+    mini = tokens[: max(1, len(tokens) // work.updates.mini_batches)]
+    return phase_spreads(
+        system.profile,
+        training.update(mini).parts,
+        training.logprob(tokens).parts,
+        sync.parts,
+        [_iteration(system.profile, surface, float(tokens.mean())) for surface in surfaces],
+    )
+
+
+def _iteration(profile: Profile, surface: Surface, context: float) -> dict[str, float]:
+    """Seconds of a decode iteration by cause at a quarter of the engine's slots."""
+    b = max(1, surface.max_num_seqs // 4)
+    whole = float(np.interp(context, surface.knots, surface.rank_rows[b]) + surface.joint[b * surface.ranks])
+    base, per_sequence = profile.value("engine_step_base_s"), profile.value("engine_step_per_seq_s") * b
+    kernels = max(0.0, whole - base - per_sequence)
+    return {"kernels": kernels, "host_base": base, "host_per_sequence": per_sequence}
+
+
+def _gpus(system: System) -> Gpus:
+    rollout = sum(part.layout.engines * part.layout.gpus_per_engine for part in system.rollout)
+    return Gpus(trainer=system.trainer.gpus, rollout=rollout, total=system.gpus)
+
+
+def _assumptions(system: System, lengths: WorkloadLengths, surfaces: list[Surface]) -> tuple[str, ...]:
+    notes = [*system.assumptions, *lengths.assumptions]
+    for surface in surfaces:
+        notes += surface.notes
+    return tuple(dict.fromkeys(notes))
