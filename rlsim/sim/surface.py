@@ -1,0 +1,84 @@
+"""Seconds of one iteration of one rollout engine, as a function of what runs on it. Pure data and pure functions.
+
+An engine has `ranks` attention-DP ranks (1: a plain engine) that step together. In a pure-decode iteration rank r has
+b_r running sequences with a mean context of c_r tokens (the sum of its contexts over b_r):
+
+    t = max_r rank_rows[b_r](c_r) + joint[sum of b_r]
+
+An iteration in which rank r also processes n_r prompt tokens with `pairs_r` token-context pairs of attention costs the
+rank `mixed(b_r, c_r, n_r, pairs_r)` instead of its row.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Surface:
+    """Iteration times and limits of one engine.
+
+    knots                float64[K], mean context in tokens, ascending, knots[0] = 0; shared by all rows
+    rank_rows            float64[B+1, K], seconds for a rank's batch 0..B at the knots; linear between them, the last
+                         slope goes on beyond; row 0 is zero; host time is inside
+    joint                float64[ranks·B+1], seconds on top for the engine's whole batch (expert GEMMs, all-to-all)
+    prefill_knots        float64[P], prompt tokens of one iteration, ascending, first 0
+    prefill_seconds      float64[P], compute of that many prompt tokens, attention left out
+    prefill_pair_seconds seconds per pair of a prompt token and a token that it attends to
+    prefill_base         seconds of an iteration without decodes beside its prompt tokens (weights read, host time)
+    kv_capacity_tokens   per rank
+    provenance           shares of the time: measured, scaled, roofline
+    """
+
+    knots: Floats
+    rank_rows: Floats
+    joint: Floats
+    prefill_knots: Floats
+    prefill_seconds: Floats
+    prefill_pair_seconds: float
+    prefill_base: float
+    provenance: Mapping[str, float]
+    kv_capacity_tokens: int
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def ranks(self) -> int:
+        """Attention-DP ranks of the engine."""
+        return (len(self.joint) - 1) // self.max_num_seqs
+
+    def row(self, b: int, c: float) -> float:
+        """Seconds of a rank's part of a decode iteration: b sequences, mean context c tokens."""
+        knots, row = self.knots, self.rank_rows[b]
+        j = min(max(bisect_right(knots, c) - 1, 0), len(knots) - 2)
+        slope = (row[j + 1] - row[j]) / (knots[j + 1] - knots[j])
+        return float(row[j] + slope * (c - knots[j]))
+
+    def mixed(self, b: int, c: float, tokens: int, pairs: float) -> float:
+        """Seconds of a rank's part of an iteration with b decodes and `tokens` prompt tokens (both may be 0)."""
+        decode = self.row(b, c) if b else 0.0
+        if not tokens:
+            return decode
+        prefill = float(np.interp(tokens, self.prefill_knots, self.prefill_seconds))
+        base = 0.0 if b else self.prefill_base
+        return decode + base + prefill + self.prefill_pair_seconds * pairs
+
+    def scaled(self, c: float) -> Surface:
+        """The same engine with all its durations multiplied by c."""
+        return replace(
+            self,
+            rank_rows=self.rank_rows * c,
+            joint=self.joint * c,
+            prefill_seconds=self.prefill_seconds * c,
+            prefill_pair_seconds=self.prefill_pair_seconds * c,
+            prefill_base=self.prefill_base * c,
+        )
