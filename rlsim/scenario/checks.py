@@ -6,8 +6,11 @@ Checks that need the model (TP divides the heads, layers over stages) are in `la
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from rlsim.scenario.schema import Scenario
+from rlsim.distributions import UnreachableError
+from rlsim.scenario.lengths import curve_of, mixture_table
+from rlsim.scenario.schema import LengthSpec, Scenario
 from rlsim.scenario.source import path_of
 from rlsim.scenario.translate import Complaint
 
@@ -188,6 +191,31 @@ def lengths_fit_total(s: Scenario) -> Iterator[Complaint]:
         )
 
 
+def lengths_can_be_met(s: Scenario) -> Iterator[Complaint]:
+    """Some distribution of the family has the statistics given."""
+    reward = s.workload.reward.seconds
+    specs = {
+        "workload.prompt_tokens": s.workload.prompt_tokens,
+        "workload.response_tokens": s.workload.response_tokens,
+        **({"workload.reward.seconds": reward} if reward is not None else {}),
+    }
+    for key, spec in specs.items():
+        try:
+            if isinstance(spec, LengthSpec) and spec.components:
+                mixture_table(spec.components)
+            elif not isinstance(spec, LengthSpec) or spec.trace is None:
+                curve_of(spec)
+        except UnreachableError as error:
+            yield _wrong(key, error.message, error.fix)
+
+
+def traces_exist(s: Scenario) -> Iterator[Complaint]:
+    for name in ("prompt_tokens", "response_tokens"):
+        trace = getattr(s.workload, name).trace
+        if trace is not None and not Path(trace).is_file():
+            yield _wrong(f"workload.{name}.trace", f"no such file: {trace}", "a path relative to the scenario file")
+
+
 def sync_suits_placement(s: Scenario) -> Iterator[Complaint]:
     if s.weight_sync.strategy == "ipc" and s.placement == "disaggregated":
         yield _wrong(
@@ -223,6 +251,8 @@ CHECKS: tuple[Check, ...] = (
     pipeline_is_consistent,
     lengths_have_a_cap,
     lengths_fit_total,
+    lengths_can_be_met,
+    traces_exist,
     sync_suits_placement,
     partial_rollout_is_consistent,
 )

@@ -124,6 +124,12 @@ def check_statistics(spec: LengthSpec | Component | SecondsSpec) -> None:
         raise MistakeError("a mixture needs components", "components: [{weight: 0.8, mean: 500, max: 8192}, …]")
     if mixture and spec.distribution != "mixture":
         raise MistakeError("components belong to a mixture", "distribution: mixture")
+    if mixture and (
+        any(getattr(spec, name, None) is not None for name in (*STATISTICS, "clip_ratio", "sigma")) or trace
+    ):
+        raise MistakeError(
+            "a mixture has the statistics of its components", "only `components` and, if wished, `min` and `max`"
+        )
     if spec.distribution == "uniform":
         if spec.min is None or spec.max is None:
             raise MistakeError(
