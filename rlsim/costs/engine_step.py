@@ -1,18 +1,21 @@
-"""One iteration of a rollout engine, op by op: decode of `b` sequences per attention rank, and prefill of a chunk.
+"""One iteration of a rollout engine, op by op: decode of `b` sequences per attention rank, and prefill of a
+chunk.
 
-Per layer of one rank (T tensor-parallel attention ranks, H hidden): norms, qkv [b, H] x [H, (nh + 2·nkv)·d / T], rotary and cache
-write, attention over the cache, o, all-reduce; then gate/up, activation, down, all-reduce, or router and experts. MLA decodes
-in the absorbed form and prefills in the expanded one. Head: LM head over V/T, gather of the logits, sampling.
+Per layer of one rank (T tensor-parallel attention ranks, H hidden): norms, qkv [b, H] x [H, (nh + 2·nkv)·d /
+T], rotary and cache write, attention over the cache, o, all-reduce; then gate/up, activation, down, all-reduce,
+or router and experts. MLA decodes in the absorbed form and prefills in the expanded one. Head: LM head over
+V/T, gather of the logits, sampling.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
 from rlsim.architecture import ModelSpec
-from rlsim.costs.kernels import Kernels, MoeShape
+from rlsim.costs.kernels import EXPERT_POPULARITY, Kernels, MoeShape
 from rlsim.costs.kernels.kernels import Provenance
 from rlsim.costs.kernels.tables import Floats
 from rlsim.dtypes import BYTES
@@ -40,6 +43,7 @@ class EngineShape:
     kv_dtype: str
     domain: int
     return_logprobs: bool = False
+    popularity: str = EXPERT_POPULARITY
 
     @property
     def heads(self) -> int:
@@ -77,7 +81,7 @@ class Tally:
 
     @property
     def total(self) -> Floats:
-        return np.sum([np.zeros(self.shape), *self.parts.values()], axis=0)
+        return np.asarray(np.sum([np.zeros(self.shape), *self.parts.values()], axis=0))
 
 
 def _column(values: Floats, shape: tuple[int, ...]) -> Floats:
@@ -103,7 +107,9 @@ def _all_reduce(k: Kernels, tally: Tally, s: EngineShape, m: Floats, gpus: int, 
 
 
 def token_ops(k: Kernels, s: EngineShape, m: Floats, tally: Tally, decode: bool) -> None:
-    """Everything but attention over the cache, the routed experts and the head, for `m` tokens of one rank, all layers."""
+    """Everything but attention over the cache, the routed experts and the head, for `m` tokens of one rank, all
+    layers.
+    """
     model, a = s.model, s.model.attention
     layers, h = model.num_layers, model.hidden
     dense = layers - model.moe_layers
@@ -172,27 +178,24 @@ def expert_ops(
     if shape is None or not layers:
         return
     h = s.model.hidden
-    phase = "decode" if decode else "prefill"
+    phase: Literal["decode", "prefill"] = "decode" if decode else "prefill"
     if not s.dispatched:
-        seconds, source = k.moe_seconds(total, shape, s.dtype)
+        seconds, source = k.moe_seconds(total, shape, s.dtype, None, s.popularity)
         tally.add("experts", _column(seconds, tally.shape), source, layers)
         _all_reduce(k, tally, s, total, shape.moe_tp * shape.moe_ep, layers)
         return
     rank = total / s.attn_dp if spread is None else spread
     if shape.moe_ep > 1:
         per_gpu = rank / (s.attn_tp * shape.moe_tp)
-        seconds, source = k.moe_seconds(total, shape, s.dtype, "decode" if decode else "prefill")
+        seconds, source = k.moe_seconds(total, shape, s.dtype, phase, s.popularity)
         tally.add("experts", _column(seconds, tally.shape), source, layers)
         wire = 1.0 if s.dtype == "fp8" else 2.0
-        if decode:
-            seconds, source = k.all_to_all_seconds(per_gpu, shape, "decode", s.domain, wire)
-        else:
-            seconds, source = k.all_to_all_seconds(per_gpu, shape, "prefill", s.domain, wire)
+        seconds, source = k.all_to_all_seconds(per_gpu, shape, phase, s.domain, wire)
         tally.add("all-to-all", _column(seconds, tally.shape), source, layers)
         if shape.moe_tp > 1:
             _all_reduce(k, tally, s, rank, shape.moe_tp, layers)
         return
-    seconds, source = k.moe_seconds(total, shape, s.dtype)
+    seconds, source = k.moe_seconds(total, shape, s.dtype, None, s.popularity)
     tally.add("experts", _column(seconds, tally.shape), source, layers)
     for op in ("all_gather", "reduce_scatter"):
         seconds, source = k.nccl_seconds(op, total * h * ACTIVATION_BYTES, shape.moe_tp, s.domain)
@@ -205,9 +208,7 @@ def attention_decode(k: Kernels, s: EngineShape, b: Floats, c: Floats, tally: Ta
     batch, context = b[:, None], c[None, :]
     for window, count in s.model.windows:
         if a.kind == "mla":
-            seconds, source = k.mla_decode_seconds(
-                batch, context, s.heads, a.kv_lora_rank, a.qk_rope_dim, s.kv_dtype
-            )
+            seconds, source = k.mla_decode_seconds(batch, context, s.heads, a.kv_lora_rank, a.qk_rope_dim, s.kv_dtype)
         else:
             seconds, source = k.attention_decode_seconds(
                 batch, context, s.heads, s.kv_heads, a.head_dim, s.kv_dtype, window
@@ -240,8 +241,8 @@ def decode_joint(k: Kernels, s: EngineShape, total: Floats) -> Tally:
 def prefill_chunk(k: Kernels, s: EngineShape, n: Floats, limit: float) -> Tally:
     """Seconds of a chunk of `n` prompt tokens on one rank without attention over earlier context.
 
-    With data-parallel attention the other ranks prefill too in proportion to how full the chunk is: one rank's lone prompt
-    enters the experts alone, a full chunk (`limit` tokens) means that every rank has a queue.
+    With data-parallel attention the other ranks prefill too in proportion to how full the chunk is: one rank's
+    lone prompt enters the experts alone, a full chunk (`limit` tokens) means that every rank has a queue.
     """
     tally = Tally((len(n),))
     token_ops(k, s, n, tally, decode=False)

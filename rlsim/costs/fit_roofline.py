@@ -1,7 +1,8 @@
-"""Fit the scaled roofline on the measured tables: `python -m rlsim.costs.fit_roofline` rewrites `data/roofline.json`.
+"""Fit the scaled roofline on the measured tables: `python -m rlsim.costs.fit_roofline` rewrites
+`data/roofline.json`.
 
-One fit per (system, op, format) on that system's valid points, and one joint fit (`hopper`) on H100 and H200, which differ in
-HBM only, so that FLOP and byte efficiencies part. Valid: not below the floor.
+One fit per (system, op, format) on that system's valid points, and one joint fit (`hopper`) on H100 and H200,
+which differ in HBM only, so that FLOP and byte efficiencies part. Valid: not below the floor.
 """
 
 from __future__ import annotations
@@ -14,10 +15,20 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from rlsim.costs.kernels import ops, tables
-from rlsim.costs.kernels.reference import _covered
+from rlsim.costs.kernels.reference import covered_systems
 from rlsim.costs.kernels.roofline import FITS, PRIOR, Fit
 from rlsim.costs.kernels.tables import MILLI, Floats
-from rlsim.costs.kernels.work import AttentionShape, Gpu, MoeShape, Work, decode_work, gemm_work, moe_work, peak, prefill_work
+from rlsim.costs.kernels.work import (
+    AttentionShape,
+    Gpu,
+    MoeShape,
+    Work,
+    decode_work,
+    gemm_work,
+    moe_work,
+    peak,
+    prefill_work,
+)
 
 HEADS = ((64, 8), (32, 8), (16, 2), (8, 1), (4, 1), (32, 4), (8, 8), (28, 4), (16, 4))
 POINTS = 3000
@@ -69,7 +80,7 @@ def mla_samples(system: str, gpu: Gpu, decode: bool) -> Iterator[Sample]:
 
 def moe_samples(system: str, gpu: Gpu, dtype: str) -> Iterator[Sample]:
     for backend in tables.backends(system, "moe", "moe_perf", None):
-        rows = ops._moe_rows(system, backend, "moe_perf", dtype, "power_law_1.01")
+        rows = ops.moe_rows(system, backend, "moe_perf", dtype, "power_law_1.01")
         if not len(rows["latency"]):
             continue
         keys = np.stack([rows[c].astype(np.int64) for c in ops.SHAPE_COLUMNS], axis=1)
@@ -118,14 +129,15 @@ def fit(parts: list[Sample], dtype: str) -> Fit | None:
         use = np.minimum(1.0, np.maximum(u, 1.0) / width) ** power
         compute, memory = f / (p * e_f * use), b / (h * e_b * use)
         big = np.maximum(np.maximum(compute, memory), 1e-30)
-        return np.maximum(launch + big * ((compute / big) ** overlap + (memory / big) ** overlap) ** (1 / overlap), low)
+        busy = big * ((compute / big) ** overlap + (memory / big) ** overlap) ** (1 / overlap)
+        return np.asarray(np.maximum(launch + busy, low))
 
     start = np.log([8e-6, 0.6, 0.7, 3.0, 100.0, 0.3])
     bounds = (np.log([1e-6, 0.02, 0.05, 1.0, 4.0, 1e-3]), np.log([200e-6, 1.0, 1.0, 12.0, 1000.0, 1.2]))
     found = least_squares(lambda x: np.log(model(x) / t), start, bounds=bounds, loss="soft_l1", f_scale=0.15)
     error = np.abs(model(found.x) / t - 1)
-    values = [float(f"{v:.4g}") for v in np.exp(found.x)]
-    result = Fit(*values)
+    launch, e_f, e_b, overlap, width, power = (float(f"{v:.4g}") for v in np.exp(found.x))
+    result = Fit(launch, e_f, e_b, overlap, width, power)
     return replace(
         result,
         points=len(t),
@@ -150,7 +162,7 @@ OPS = (
 
 def main() -> None:
     """Fit everything and write the data file."""
-    covered = _covered()
+    covered = covered_systems()
     fits: dict[str, dict[str, dict[str, float]]] = {"hopper": {}}
     for op, dtype in OPS:
         joint: list[Sample] = []
@@ -163,7 +175,11 @@ def main() -> None:
         result = fit(joint, dtype) or PRIOR
         fits["hopper"][f"{op}/{dtype}"] = asdict(result)
         print(op, dtype, result)
-    content = {"tables": f"aiconfigurator-core {tables.tables_version()}", "model": "see rlsim/costs/kernels/roofline.py", "fits": fits}
+    content = {
+        "tables": f"aiconfigurator-core {tables.tables_version()}",
+        "model": "see rlsim/costs/kernels/roofline.py",
+        "fits": fits,
+    }
     FITS.write_text(json.dumps(content, indent=1) + "\n")
 
 

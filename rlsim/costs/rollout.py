@@ -53,7 +53,9 @@ def surface_table_for(system: System, part: RolloutPart) -> SurfaceTable:
 
 
 def engine_surface(system: System, part: RolloutPart, kv_capacity_tokens: int) -> Surface:
-    """Seconds of an iteration of one engine of `part`; `kv_capacity_tokens` per attention rank comes from the memory model."""
+    """Seconds of an iteration of one engine of `part`; `kv_capacity_tokens` per attention rank comes from the
+    memory model.
+    """
     table = surface_table_for(system, part)
     return surface_from(table, system.profile, part, kv_capacity_tokens, system.model.num_layers)
 
@@ -63,9 +65,9 @@ def surface_from(
 ) -> Surface:
     """Rows for every batch 0..max_num_seqs by interpolation, host time `h0 + h1·b` added.
 
-    Eager engines launch every kernel from the host: an iteration takes at least `layers` times the launch time of a layer.
-    Batch-invariant kernels multiply the kernel time. With pipeline stages the host's `h0` recurs for each micro-batch, but the host of one
-    stage works while the others compute: it is counted once.
+    Eager engines launch every kernel from the host: an iteration takes at least `layers` times the launch time
+    of a layer. Batch-invariant kernels multiply the kernel time. With pipeline stages the host's `h0` recurs
+    for each micro-batch, but the host of one stage works while the others compute: it is counted once.
     """
     from rlsim.sim.surface import Surface
 
@@ -95,4 +97,3 @@ def surface_from(
         max_num_batched_tokens=int(entry.max_num_batched_tokens),
         notes=table.notes,
     )
-

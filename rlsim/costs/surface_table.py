@@ -33,9 +33,9 @@ CHUNKS = (1, 16, 32, 64, 128, 256, 512, 1024, 1536, 2048, 3072, 4096, 6144, 8192
 class SurfaceTable:
     """Kernel seconds of an engine without host time.
 
-    knots [K] contexts; batches [B] sequences per rank; rank [B, K]; totals [T] sequences of the engine; joint [T]; chunks [P]
-    prompt tokens; prefill [P] beyond `base`, the pass over the weights that a chunk shares with a decode; `pair` seconds of attention
-    per (new token, context token).
+    knots [K] contexts; batches [B] sequences per rank; rank [B, K]; totals [T] sequences of the engine; joint
+    [T]; chunks [P] prompt tokens; prefill [P] beyond `base`, the pass over the weights that a chunk shares with
+    a decode; `pair` seconds of attention per (new token, context token).
     """
 
     knots: Floats
@@ -72,9 +72,10 @@ def knots_for(shape: EngineShape) -> Floats:
 def build(k: Kernels, shape: EngineShape, max_num_seqs: int, max_tokens: int) -> SurfaceTable:
     """Price the grids.
 
-    Pipeline: with p stages, p micro-batches of `b/p` are under way, and every sequence has got a token after p of them have
-    passed a stage: `p · stage(b/p) = step(b/p)`; with fewer sequences than stages, one sequence's pass through all stages.
-    Times are made monotone in batch and context (running maximum): a smaller batch may always be padded.
+    Pipeline: with p stages, p micro-batches of `b/p` are under way, and every sequence has got a token after p
+    of them have passed a stage: `p · stage(b/p) = step(b/p)`; with fewer sequences than stages, one sequence's
+    pass through all stages. Times are made monotone in batch and context (running maximum): a smaller batch may
+    always be padded.
     """
     knots = knots_for(shape)
     batches = grid_to(BATCHES, max_num_seqs)
@@ -176,7 +177,9 @@ def cache_folder() -> Path:
 
 
 def save(table: SurfaceTable, name: str, path: Path) -> None:
-    """Write atomically, so that two runs at once never see half a file; a folder that cannot be written is no error."""
+    """Write atomically, so that two runs at once never see half a file; a folder that cannot be written is no
+    error.
+    """
     buffer = io.BytesIO()
     np.savez_compressed(buffer, key=np.array(name), **pack(table))
     try:

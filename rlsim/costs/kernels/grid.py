@@ -16,20 +16,26 @@ COMPARE_ABOVE = 20e-6
 
 @dataclass(frozen=True)
 class Grid:
-    """`efficiency[i, j, ...]` at the knots (log of the coordinates in `axes`); `replaced` marks the points not measured."""
+    """`efficiency[i, j, ...]` at the knots (log of the coordinates in `axes`); `replaced` marks the points not
+    measured.
+    """
 
     axes: tuple[Floats, ...]
     efficiency: Floats
     replaced: npt.NDArray[np.bool_]
 
     def at(self, *coordinates: float | Floats) -> tuple[Floats, npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
-        """(efficiency, inside the measured range, near a replaced point); multilinear in log coordinates, flat outside."""
+        """(efficiency, inside the measured range, near a replaced point); multilinear in log coordinates, flat
+        outside.
+
+        Below the first knot a call is launch time only and counts as inside.
+        """
         values = np.broadcast_arrays(*[np.asarray(c, dtype=np.float64) for c in coordinates])
         inside = np.ones(values[0].shape, dtype=bool)
         low: list[npt.NDArray[np.intp]] = []
         share: list[Floats] = []
         for axis, value in zip(self.axes, values, strict=True):
-            inside &= (value >= axis[0] * (1 - 1e-9)) & (value <= axis[-1] * (1 + 1e-9))
+            inside &= value <= axis[-1] * (1 + 1e-9)
             if len(axis) == 1:
                 low.append(np.zeros(value.shape, dtype=np.intp))
                 share.append(np.zeros(value.shape))
@@ -63,22 +69,25 @@ class Checked:
 
 
 def checked_grid(
-    axes: list[Floats], seconds: Floats, floor: Floats, rivals: list[Floats], fallback: Floats
+    axes: list[Floats], seconds: Floats, floor: Floats, rivals: list[Floats], fallback: Floats, decisive: bool
 ) -> Checked:
-    """Drop points below `floor`, and points off the median of the back ends by more than 2x where either exceeds 20 µs.
+    """Drop points below `floor`, and points off the median of the back ends by more than 2x where either
+    exceeds 20 µs.
 
-    (Shorter calls differ by launch overhead and fused quantisation, which are properties of the back end.) `rivals` are the
-    other back ends' seconds on the same knots (NaN: none); `fallback` the scaled roofline's. Holes take the efficiency
-    of the nearest measured knot along the last axis, then along the others.
+    (Shorter calls differ by launch overhead and fused quantisation, which are properties of the back end.)
+    `rivals` are the other back ends' seconds on the same knots (NaN: none); `fallback` the scaled roofline's.
+    Holes take the efficiency of the nearest measured knot along the last axis, then along the others.
     """
     have = np.isfinite(seconds)
     with np.errstate(invalid="ignore"):
         low = have & (seconds < floor * (1 - 1e-6))
         off = np.zeros_like(low)
         if rivals:
+            asked = np.isfinite(np.stack([seconds, *rivals])).sum(axis=0)
             stack = np.stack([seconds, *[np.where(r < floor, np.nan, r) for r in rivals]])
-            tie = np.isfinite(stack).sum(axis=0) == 2
-            stack = np.concatenate([stack, np.where(tie, np.maximum(fallback, floor), np.nan)[None]])
+            if decisive:
+                tie = (asked > 1) & (np.isfinite(stack).sum(axis=0) <= 2)
+                stack = np.concatenate([stack, np.where(tie, np.maximum(fallback, floor), np.nan)[None]])
             count = np.isfinite(stack).sum(axis=0)
             ordered = np.sort(stack, axis=0)
             median = 0.5 * (_pick(ordered, (count - 1) // 2) + _pick(ordered, count // 2))

@@ -34,6 +34,10 @@ TABLE_DTYPE = {
 }
 
 
+TRUSTED = 0.5
+"""90th percentile of a fit's residuals below which its roofline may decide between back ends."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A checked grid, the back end it is from, whether it is of the very shape asked for, and what was replaced."""
@@ -63,13 +67,14 @@ def check(
     """The first of `raws` held against its floor on the reference GPU and against the others."""
     first = raws[0]
     floor = np.maximum(work.floor(gpu, dtype), 1e-12)
-    fallback = fit_for(system, op, dtype).seconds(work, gpu, dtype)
+    fit = fit_for(system, op, dtype)
+    fallback = fit.seconds(work, gpu, dtype)
     rivals = [align(first.axes, r.axes, r.seconds) for r in raws[1:]]
-    result = checked_grid(first.axes, first.seconds, floor, rivals, fallback)
+    result = checked_grid(first.axes, first.seconds, floor, rivals, fallback, fit.p90_error < TRUSTED)
     note = None
     if result.below_floor or result.disagreeing:
         note = (
-            f"{label} ({system}, {first.backend}): {result.below_floor} of {result.measured} points below the floor and "
+            f"{label} ({system}, {first.backend}): {result.below_floor} of {result.measured} points below the floor, "
             f"{result.disagreeing} more than 2x off the other back ends, replaced by the scaled roofline"
         )
     return Source(result.grid, first.backend, exact, note)
@@ -91,7 +96,8 @@ def gemm_source(system: str, gpu: Gpu, dtype: str, preferred: str | None) -> Sou
     raws = gemm_raws(system, dtype, preferred)
     if not raws:
         return None
-    work = gemm_work(*_mesh(raws[0].axes), dtype)
+    m, n, k = _mesh(raws[0].axes)
+    work = gemm_work(m, n, k, dtype)
     return check(raws, work, gpu, system, "gemm", dtype, f"GEMM {dtype}")
 
 
@@ -101,7 +107,9 @@ DECODE = ("attention", "generation_attention_perf", ("batch_size", "step"))
 
 
 def _head_choice(rows: dict[str, Any], shape: AttentionShape) -> tuple[int, int, int, int] | None:
-    """(heads, kv_heads, head_dim, window) of the measured shape nearest to the one wanted, by log distance, GQA ratio first."""
+    """(heads, kv_heads, head_dim, window) of the measured shape nearest to the one wanted, by log distance, GQA
+    ratio first.
+    """
     keys = np.unique(
         np.stack([rows[c] for c in ("num_heads", "num_key_value_heads", "head_dim", "window_size")]), axis=1
     )
@@ -153,9 +161,7 @@ def attention_source(
     table_shape = AttentionShape(heads, kv or heads, dim, dim, 2 * dim, window)
     b, c = _mesh(raws[0].axes)
     work = (
-        decode_work(b, c, table_shape, 1.0 if kv_dtype == "fp8" else 2.0)
-        if decode
-        else prefill_work(b, c, table_shape)
+        decode_work(b, c, table_shape, 1.0 if kv_dtype == "fp8" else 2.0) if decode else prefill_work(b, c, table_shape)
     )
     exact = (heads, kv or heads, dim, window) == (shape.heads, shape.kv_heads, shape.qk_dim, shape.window)
     kind = "attention decode" if decode else "attention prefill"
@@ -168,13 +174,11 @@ def mla_source(
 ) -> Source | None:
     """Attention core of MLA over (batch, length or context), without the projections.
 
-    Decode: the absorbed form. Prefill: TensorRT-LLM's table, since SGLang's is the absorbed form too (3.4x the FLOPs),
-    which no engine uses for long prompts; the two are not rivals.
+    Decode: the absorbed form. Prefill: TensorRT-LLM's table, since SGLang's is the absorbed form too (3.4x the
+    FLOPs), which no engine uses for long prompts; the two are not rivals.
     """
     file, axes_names = (
-        ("generation_mla_perf", ("batch_size", "step"))
-        if decode
-        else ("context_mla_perf", ("batch_size", "isl"))
+        ("generation_mla_perf", ("batch_size", "step")) if decode else ("context_mla_perf", ("batch_size", "isl"))
     )
     order = tables.backends(system, "mla", file, preferred if decode else "trtllm")
     if not decode:
@@ -209,12 +213,10 @@ def mla_source(
     else:
         work = prefill_work(b, c, AttentionShape(heads, heads, 192, 128, 320))
     op = "mla_decode" if decode else "mla_prefill"
-    return check(
-        raws, work, gpu, system, op, "bf16", f"{op} {heads} heads, kv {kv_dtype}", heads == shape.heads
-    )
+    return check(raws, work, gpu, system, op, "bf16", f"{op} {heads} heads, kv {kv_dtype}", heads == shape.heads)
 
 
-def bmm_source(system: str, gpu: Gpu, heads: int, preferred: str | None) -> Source | None:
+def bmm_source(system: str, gpu: Gpu, preferred: str | None) -> Source | None:
     """MLA's absorbed products (query into the latent space, latent back to values), both, over (tokens, heads)."""
     raws: list[Raw] = []
     for backend in tables.backends(system, "mla_bmm", "mla_bmm_perf", preferred):
@@ -225,11 +227,14 @@ def bmm_source(system: str, gpu: Gpu, heads: int, preferred: str | None) -> Sour
             rows = tables.read(path, ("num_tokens", "num_heads", "latency"), where)
             if len(rows["latency"]):
                 halves.append(tables.pivot(rows, ("num_tokens", "num_heads"), "latency"))
-        if len(halves) == 2 and halves[0][1].shape == halves[1][1].shape:
-            raws.append(Raw(backend, halves[0][0], (halves[0][1] + halves[1][1]) * MILLI))
+        if len(halves) == 2:
+            (axes, first), (other_axes, second) = halves
+            both = first + align(axes, other_axes, second)
+            raws.append(Raw(backend, axes, both * MILLI))
     if not raws:
         return None
-    work = bmm_work(*_mesh(raws[0].axes))
+    tokens, heads = _mesh(raws[0].axes)
+    work = bmm_work(tokens, heads)
     return check(raws, work, gpu, system, "gemm", "bf16", "MLA absorbed products")
 
 
@@ -242,7 +247,7 @@ def exponent_of(distribution: str) -> float:
     return float(distribution.rsplit("_", 1)[1]) if distribution.startswith("power_law") else 0.0
 
 
-def _moe_rows(system: str, backend: str, file: str, dtype: str, distribution: str) -> dict[str, Any]:
+def moe_rows(system: str, backend: str, file: str, dtype: str, distribution: str) -> dict[str, Any]:
     """Rows of all versions of a back end, newest first; a shape is taken from the newest file that has it."""
     columns = (*SHAPE_COLUMNS, "num_tokens", "latency")
     merged: dict[str, list[Any]] = {c: [] for c in columns}
@@ -285,7 +290,7 @@ def moe_source(
     `dispatched` None: every rank sees all tokens (tensor parallel, or expert parallel closed by an all-reduce): the
     back end's own fused table. `decode`/`prefill`: each rank receives its rows by all-to-all: SGLang's DeepEP tables
     where they have the shape, else TensorRT-LLM's; vLLM's and SGLang's fused tables pad for rows of other ranks there
-    (up to 10x more time) and are not rivals.
+    (up to 10x more time). These are different kernels, so one is no check on another.
     """
     places: list[tuple[str, str]] = []
     if dispatched:
@@ -299,30 +304,27 @@ def moe_source(
     exact: list[Raw] = []
     nearest: tuple[float, Raw, MoeShape] | None = None
     for backend, file in places:
-        if dispatched and exact and file == "moe_perf" and backend != "trtllm":
+        if dispatched and exact:
             break
         wanted = distribution
         if file.startswith("wideep") and distribution == "balanced":
             wanted = "uniform"
-        rows = _moe_rows(system, backend, file, dtype, wanted)
+        rows = moe_rows(system, backend, file, dtype, wanted)
         if not len(rows["latency"]):
             continue
         keys = np.unique(np.stack([rows[c].astype(np.float64) for c in SHAPE_COLUMNS], axis=1), axis=0)
         distance = _moe_distance(keys, shape)
         best = int(np.argmin(distance))
-        keep = np.all(
-            np.stack([rows[c] == v for c, v in zip(SHAPE_COLUMNS, keys[best], strict=True)]), axis=0
-        )
-        axes, grid = tables.pivot(
-            {c: rows[c][keep] for c in ("num_tokens", "latency")}, ("num_tokens",), "latency"
-        )
+        keep = np.all(np.stack([rows[c] == v for c, v in zip(SHAPE_COLUMNS, keys[best], strict=True)]), axis=0)
+        axes, grid = tables.pivot({c: rows[c][keep] for c in ("num_tokens", "latency")}, ("num_tokens",), "latency")
         raw = Raw(backend, axes, grid * MILLI)
         if distance[best] < 1e-9:
             exact.append(raw)
-        elif not file.startswith("wideep") and (nearest is None or distance[best] < nearest[0] - 1e-9):
+        elif nearest is None or distance[best] < nearest[0] - 1e-9:
             found = MoeShape(*(int(v) for v in keys[best]))
             nearest = (float(distance[best]), raw, found)
-    name = f"experts {shape.hidden}x{shape.inter}, {shape.top_k} of {shape.experts}, tp {shape.moe_tp} ep {shape.moe_ep} {dtype}"
+    width = f"{shape.hidden}x{shape.inter}, {shape.top_k} of {shape.experts}"
+    name = f"experts {width}, tp {shape.moe_tp} ep {shape.moe_ep} {dtype}"
     if exact:
         work = moe_work(exact[0].axes[0], shape, dtype, exponent_of(distribution))
         return check(exact, work, gpu, system, "moe", dtype, name)
@@ -333,5 +335,6 @@ def moe_source(
     source = check([raw], work, gpu, system, "moe", dtype, name, exact=False)
     per_expert = found.top_k / found.experts * shape.experts / shape.top_k
     axis = (source.grid.axes[0] * per_expert,)
-    note = f"{name}: not measured, efficiency of {found.hidden}x{found.inter}, {found.top_k} of {found.experts}, tp {found.moe_tp} ep {found.moe_ep} ({raw.backend}) at equal rows per expert"
+    like = f"{found.hidden}x{found.inter}, {found.top_k} of {found.experts}, tp {found.moe_tp} ep {found.moe_ep}"
+    note = f"{name}: not measured, efficiency of {like} ({raw.backend}) at equal rows per expert"
     return Source(Grid(axis, source.grid.efficiency, source.grid.replaced), raw.backend, False, note)

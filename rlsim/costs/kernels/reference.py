@@ -12,7 +12,7 @@ SAME = 0.01
 
 
 @cache
-def _covered() -> dict[str, Gpu]:
+def covered_systems() -> dict[str, Gpu]:
     """The catalog's GPUs that have tables of their own, by system folder."""
     specs = [catalog.gpu(name) for name in catalog.gpus()]
     return {s.kernel_system: s for s in specs if s.kernel_system is not None and s.scaled_from is None}
@@ -24,7 +24,7 @@ def reference_for(gpu: Gpu) -> tuple[Gpu, str, bool]:
     A GPU without tables uses those of `scaled_from` when it is the same chip (bf16 peak and HBM within 1%: H800 is an
     H100 with a slower NVLink); else only the link tables, and the jointly fitted roofline for compute.
     """
-    covered = _covered()
+    covered = covered_systems()
     if gpu.kernel_system in covered:
         return covered[gpu.kernel_system], gpu.kernel_system, True
     source = catalog.gpu(gpu.scaled_from) if gpu.scaled_from else covered[DEFAULT_SYSTEM]

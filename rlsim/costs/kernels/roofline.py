@@ -1,9 +1,9 @@
 """Scaled roofline: the shape of a kernel's time from its work, with efficiencies fitted on the measured tables.
 
-`t = t0 + ((F / (peak·e_F·u))^p + (B / (HBM·e_B·u))^p)^(1/p)`, `u = min(1, tiles / T)^a`: launch time, FLOPs and bytes that overlap partly,
-and the loss when there are too few output tiles for the chip. Fitted offline (`rlsim.costs.fit_roofline`) per system, op and
-format into `data/roofline.json`, with the number of points and the residuals; `hopper` is the joint fit that GPUs without
-tables use with their own peaks.
+`t = t0 + ((F / (peak·e_F·u))^p + (B / (HBM·e_B·u))^p)^(1/p)`, `u = min(1, tiles / T)^a`: launch time, FLOPs and
+bytes that overlap partly, and the loss when there are too few output tiles for the chip. Fitted offline
+(`rlsim.costs.fit_roofline`) per system, op and format into `data/roofline.json`, with the number of points and
+the residuals; `hopper` is the joint fit that GPUs without tables use with their own peaks.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ FITS = Path(__file__).parent.parent / "data" / "roofline.json"
 
 @dataclass(frozen=True)
 class Fit:
-    """Efficiencies of one op and format; `median_error` and `p90_error` are relative residuals on the `points` used."""
+    """Efficiencies of one op and format; `median_error` and `p90_error` are relative residuals on the `points`
+    used.
+    """
 
     launch: float
     flops_efficiency: float
@@ -59,7 +61,9 @@ def _fits() -> Mapping[str, Mapping[str, Fit]]:
 
 
 def fit_for(system: str | None, op: str, dtype: str) -> Fit:
-    """The fit of (system, op, format): the system's own, else the joint one, else that of a format of the same width."""
+    """The fit of (system, op, format): the system's own, else the joint one, else that of a format of the same
+    width.
+    """
     fits = _fits()
     for place in (system or "hopper", "hopper"):
         ops = fits.get(place, {})

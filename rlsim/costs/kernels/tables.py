@@ -1,8 +1,8 @@
 """The measured kernel tables: parquet files inside the installed package `aiconfigurator_core` (Apache-2.0).
 
 Only the files are read, column by column and filtered; the package itself is never imported. Layout:
-`systems/data/<system>/<family>/<backend>/<version>/<file>.parquet`, latencies in milliseconds (communication kernels of
-DeepEP in microseconds).
+`systems/data/<system>/<family>/<backend>/<version>/<file>.parquet`, latencies in milliseconds (communication
+kernels of DeepEP in microseconds).
 """
 
 from __future__ import annotations

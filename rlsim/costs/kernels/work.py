@@ -1,7 +1,7 @@
 """Work of each kernel (FLOPs, bytes, parallel tiles) and the floor that no time may undercut.
 
-`floor = max(FLOPs / dense peak, bytes / HBM bandwidth)`, with bytes = what must cross HBM once: weights and KV cache always, activations in
-and out once.
+`floor = max(FLOPs / dense peak, bytes / HBM bandwidth)`, with bytes = what must cross HBM once: weights and KV
+cache always, activations in and out once.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ def gemm_work(m: Any, n: Any, k: Any, dtype: str) -> Work:
     m, n, k = _f(m), _f(n), _f(k)
     size = ELEMENT_BYTES[dtype]
     activation = max(1.0, size)
-    return Work(
-        2 * m * n * k, size * n * k + activation * m * k + 2 * m * n, np.ceil(m / TILE) * np.ceil(n / TILE)
-    )
+    return Work(2 * m * n * k, size * n * k + activation * m * k + 2 * m * n, np.ceil(m / TILE) * np.ceil(n / TILE))
 
 
 def bmm_work(tokens: Any, heads: Any, nope: int = 128, latent: int = 512) -> Work:
-    """MLA's two absorbed products of a decode step: per head [t, nope] x [nope, latent] and [t, latent] x [latent, nope]."""
+    """MLA's two absorbed products of a decode step: per head [t, nope] x [nope, latent] and [t, latent] x
+    [latent, nope].
+    """
     t, h = _f(tokens), _f(heads)
     return Work(
         4 * t * h * nope * latent, 4 * h * nope * latent + 4 * t * h * (nope + latent), 2 * h * np.ceil(t / TILE) * 2
@@ -117,7 +117,9 @@ def decode_work(batch: Any, context: Any, shape: AttentionShape, kv_bytes: float
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """Heads of one rank. `cache_dim` = elements cached per token and KV head (GQA: d_k + d_v, absorbed MLA: r_kv + d_rope)."""
+    """Heads of one rank. `cache_dim` = elements cached per token and KV head (GQA: d_k + d_v, absorbed MLA:
+    r_kv + d_rope).
+    """
 
     heads: int
     kv_heads: int
@@ -128,7 +130,9 @@ class AttentionShape:
 
 
 def zipf_touched(tokens: Any, experts: int, top_k: int, exponent: float) -> Floats:
-    """Experts that at least one token reaches when popularity falls as rank^-exponent (0: uniform, `E(1-(1-k/E)^t)`)."""
+    """Experts that at least one token reaches when popularity falls as rank^-exponent (0: uniform,
+    `E(1-(1-k/E)^t)`).
+    """
     rank = np.arange(1, experts + 1, dtype=np.float64) ** -exponent
     chance = np.minimum(top_k * rank / rank.sum(), 1.0)
     t = _f(tokens)[..., None]
@@ -153,7 +157,9 @@ class MoeShape:
 
 
 def moe_work(tokens: Any, shape: MoeShape, dtype: str, exponent: float) -> Work:
-    """Expert GEMMs of the mean expert-parallel rank when `tokens` enter the whole group: the busiest rank has no less."""
+    """Expert GEMMs of the mean expert-parallel rank when `tokens` enter the whole group: the busiest rank has
+    no less.
+    """
     t = _f(tokens)
     rows = t * shape.top_k / shape.moe_ep
     touched = zipf_touched(t, shape.experts, shape.top_k, exponent) / shape.moe_ep
