@@ -102,7 +102,7 @@ def _pareto_limited(c: float, spread: float) -> float:
         return alpha / (alpha - 1) if alpha > 1 else math.inf
     if abs(alpha - 1) < 1e-9:
         return 1 + math.log(c)
-    return (alpha - c ** (1 - alpha)) / (alpha - 1)
+    return float((alpha - c ** (1 - alpha)) / (alpha - 1))
 
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
@@ -285,7 +285,7 @@ class _Problem:
             spread = math.exp(log_spread)
             return self.value(other, self.scale_for(exact, spread), spread) - other.value
 
-        grid = np.linspace(*np.log(self.family.spreads), 49)
+        grid = np.linspace(math.log(self.family.spreads[0]), math.log(self.family.spreads[1]), 49)
         misses = np.array([miss(s) for s in grid])
         crossings = np.flatnonzero(np.signbit(misses[:-1]) != np.signbit(misses[1:]))
         if not crossings.size:
@@ -342,8 +342,6 @@ def _root(function: Callable[[float], float], low: float, high: float, log: bool
     """Root in a bracket; with `log` the argument is a logarithm and its exponential is returned."""
     from scipy.optimize import brentq
 
-    if low == high or function(low) == 0:
-        root = low
-    else:
-        root = float(brentq(function, low, high, xtol=1e-12, rtol=1e-12))
+    found = low == high or function(low) == 0
+    root = low if found else float(brentq(function, low, high, xtol=1e-12, rtol=1e-12))
     return math.exp(root) if log else root

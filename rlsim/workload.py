@@ -7,6 +7,7 @@ through a Gaussian copula, `z = √ρ·z_group + √(1−ρ)·z_sample`, so that
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -196,7 +197,7 @@ def read_trace(path: str, column: str) -> tuple[Array, float | None]:
 def _read_table(path: str) -> Any:
     import pandas as pd
 
-    readers = {
+    readers: dict[str, Callable[[str], Any]] = {
         ".parquet": pd.read_parquet,
         ".csv": pd.read_csv,
         ".jsonl": lambda name: pd.read_json(name, lines=True),

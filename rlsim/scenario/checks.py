@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlsim.distributions import UnreachableError
 from rlsim.scenario.lengths import curve_of, mixture_table
-from rlsim.scenario.schema import LengthSpec, Scenario
+from rlsim.scenario.schema import LengthSpec, Scenario, SecondsSpec
 from rlsim.scenario.source import path_of
 from rlsim.scenario.translate import Complaint
 
@@ -194,7 +194,7 @@ def lengths_fit_total(s: Scenario) -> Iterator[Complaint]:
 def lengths_can_be_met(s: Scenario) -> Iterator[Complaint]:
     """Some distribution of the family has the statistics given."""
     reward = s.workload.reward.seconds
-    specs = {
+    specs: dict[str, LengthSpec | SecondsSpec] = {
         "workload.prompt_tokens": s.workload.prompt_tokens,
         "workload.response_tokens": s.workload.response_tokens,
         **({"workload.reward.seconds": reward} if reward is not None else {}),

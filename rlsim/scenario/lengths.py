@@ -55,4 +55,4 @@ def mixture_table(components: tuple[Component, ...]) -> Array:
     order = np.argsort(values, kind="stable")
     values, weights = values[order], weights[order] / weights.sum()
     middle = np.cumsum(weights) - weights / 2
-    return np.interp(special.ndtr(SCORES), middle, values)
+    return np.asarray(np.interp(special.ndtr(SCORES), middle, values), dtype=np.float64)
