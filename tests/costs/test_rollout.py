@@ -1,0 +1,77 @@
+"""The surface that the simulation sees: rows for every batch, host time inside."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlsim import catalog
+from rlsim.catalog.profiles import profile
+from rlsim.costs import surface_table
+from rlsim.costs.engine_step import EngineShape
+from rlsim.costs.kernels import kernels_for
+from rlsim.costs.rollout import surface_from
+from rlsim.sim.surface import Surface
+
+HOST = profile("generic")
+H0, H1 = HOST.value("engine_step_base_s"), HOST.value("engine_step_per_seq_s")
+
+
+def part(attn_dp: int = 1, **changes: Any) -> Any:
+    entry = {
+        "max_num_seqs": 48,
+        "max_num_batched_tokens": 8192,
+        "block_size": 16,
+        "enforce_eager": False,
+        "deterministic": False,
+    }
+    return SimpleNamespace(entry=SimpleNamespace(**(entry | changes)), layout=SimpleNamespace(attn_dp=attn_dp))
+
+
+def surface(attn_dp: int = 1, **changes: Any) -> Surface:
+    model = "Qwen/Qwen2.5-7B" if attn_dp == 1 else "deepseek-ai/DeepSeek-V3"
+    dtype = "bf16" if attn_dp == 1 else "fp8"
+    shape = EngineShape(catalog.model(model), 1, attn_dp, 1, 1, attn_dp, dtype, "bf16", 8)
+    table = surface_table.build(kernels_for(catalog.gpu("h100-sxm"), "sglang"), shape, 48, 8192)
+    return surface_from(table, HOST, part(attn_dp, **changes), 100_000, shape.model.num_layers)
+
+
+def test_a_row_for_every_batch() -> None:
+    s = surface()
+    assert s.rank_rows.shape == (49, len(s.knots))
+    assert s.joint.shape == (49,)
+    assert s.ranks == 1
+    assert (s.rank_rows[0] == 0).all()
+    assert not s.joint.any()
+    assert (np.diff(s.rank_rows[1:], axis=0) > 0).all()
+
+
+def test_host_time_is_inside() -> None:
+    # 15.23 GB of weights less the embedding (1.09 GB) at 3.35 TB/s: 4.2 ms, plus h0 + h1
+    assert surface().row(1, 0) > 4.2e-3 + H0 + H1
+
+
+def test_attention_ranks_share_the_experts() -> None:
+    s = surface(attn_dp=32)
+    assert s.ranks == 32
+    assert s.joint.shape == (32 * 48 + 1,)
+    assert s.joint[0] == 0
+    assert (np.diff(s.joint) >= 0).all()
+    assert s.joint[-1] > 58 * 100e-6
+
+
+def test_a_lone_prompt_costs_less_than_its_share_of_a_full_chunk() -> None:
+    s = surface(attn_dp=32)
+    full, small = s.mixed(0, 0, 8192, 0.0), s.mixed(0, 0, 512, 0.0)
+    assert small < full
+    # beside a decode the pass over the weights is already paid
+    assert s.mixed(8, 1000, 512, 0.0) - s.row(8, 1000) < small
+
+
+def test_eager_and_deterministic_engines_are_slower() -> None:
+    plain = surface()
+    assert surface(enforce_eager=True).row(1, 0) >= 28 * HOST.value("engine_eager_layer_s")
+    slow = surface(deterministic=True)
+    factor = HOST.value("engine_deterministic_factor")
+    assert slow.row(8, 1000) - H0 - 8 * H1 == pytest.approx(factor * (plain.row(8, 1000) - H0 - 8 * H1))
