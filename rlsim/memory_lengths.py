@@ -1,0 +1,33 @@
+"""Sequence lengths that memory depends on: the longest that may come, and the mean."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rlsim.scenario.schema import LengthSpec, Workload
+
+
+class SequenceLengths(NamedTuple):
+    """Prompt and response together, in tokens."""
+
+    mean: float
+    longest: int
+
+
+def sequence_lengths(workload: Workload) -> SequenceLengths:
+    """Mean and longest sequence: the caps of prompt and response, at most `total_tokens.max`."""
+    prompt, response = _spec_lengths(workload.prompt_tokens), _spec_lengths(workload.response_tokens)
+    limit = float("inf") if workload.total_tokens is None else workload.total_tokens.max
+    mean = prompt.mean + response.mean
+    return SequenceLengths(min(mean, limit), int(min(prompt.longest + response.longest, limit)))
+
+
+def _spec_lengths(spec: LengthSpec) -> SequenceLengths:
+    """Mean and cap as written; what is not written comes from the fitted distribution."""
+    if spec.mean is not None and spec.max is not None:
+        return SequenceLengths(spec.mean, int(spec.max))
+    from rlsim.workload import length_model
+
+    fitted = length_model(spec)
+    return SequenceLengths(float(fitted.mean), int(fitted.max))
