@@ -145,35 +145,54 @@ class Batch:
     response_tokens: Ints
 
 
-def sample_batch(workload: Workload, rng: np.random.Generator, step: int) -> Batch:
-    """Lengths of the samples of one step (of any step: lengths do not drift yet)."""
-    prompts = length_model(workload.prompt_tokens, None, "prompt_tokens")
-    responses = length_model(workload.response_tokens)
-    prompt_tokens = prompts.sample(rng, workload.prompts, 1, 0.0)[:, 0]
-    response_tokens = responses.sample(rng, workload.prompts, workload.group_size, group_correlation(workload))
-    if workload.total_tokens is not None:
-        room = np.maximum(workload.total_tokens.max - prompt_tokens, 1)
-        response_tokens = np.minimum(response_tokens, room[:, None])
-    return Batch(prompt_tokens, response_tokens)
+@dataclass(frozen=True, eq=False)
+class WorkloadLengths:
+    """All lengths of a workload, solved once.
+
+    `correlation` is that of response lengths within a group, of their normal scores; `limit` is the most tokens of
+    prompt and response together, None for no limit. `assumptions` say what the scenario leaves open.
+    """
+
+    prompts: int
+    group: int
+    prompt: LengthModel
+    response: LengthModel
+    correlation: float
+    limit: int | None
+    assumptions: tuple[str, ...]
 
 
-def group_correlation(workload: Workload) -> float:
-    """The given correlation of lengths within a group, else the trace's own, else 0.3."""
-    if workload.group_correlation is not None:
-        return workload.group_correlation
-    own = length_model(workload.response_tokens).correlation
-    return own if own is not None else DEFAULT_CORRELATION
+@lru_cache(maxsize=128)
+def workload_lengths(workload: Workload) -> WorkloadLengths:
+    """The length distributions of a workload."""
+    prompt = length_model(workload.prompt_tokens, None, "prompt_tokens")
+    response = length_model(workload.response_tokens)
+    texts = [f"prompt lengths: {text}" for text in prompt.assumptions]
+    texts += [f"response lengths: {text}" for text in response.assumptions]
+    correlation = workload.group_correlation if workload.group_correlation is not None else response.correlation
+    if correlation is None:
+        correlation = DEFAULT_CORRELATION
+        if workload.group_size > 1:
+            texts.append(f"correlation of response lengths within a group: {DEFAULT_CORRELATION}")
+    return WorkloadLengths(
+        prompts=workload.prompts,
+        group=workload.group_size,
+        prompt=prompt,
+        response=response,
+        correlation=correlation,
+        limit=None if workload.total_tokens is None else workload.total_tokens.max,
+        assumptions=tuple(texts),
+    )
 
 
-def length_assumptions(workload: Workload) -> tuple[str, ...]:
-    """What is assumed about the lengths because the scenario does not say it."""
-    prompts = length_model(workload.prompt_tokens, None, "prompt_tokens")
-    responses = length_model(workload.response_tokens)
-    texts = [f"prompt lengths: {text}" for text in prompts.assumptions]
-    texts += [f"response lengths: {text}" for text in responses.assumptions]
-    if workload.group_correlation is None and responses.correlation is None and workload.group_size > 1:
-        texts.append(f"correlation of response lengths within a group: {DEFAULT_CORRELATION}")
-    return tuple(texts)
+def sample_batch(lengths: WorkloadLengths | Workload, rng: np.random.Generator, step: int) -> Batch:
+    """Lengths of the samples of one step (the same distribution in every step: lengths do not drift yet)."""
+    known = workload_lengths(lengths) if isinstance(lengths, Workload) else lengths
+    prompt = known.prompt.sample(rng, known.prompts, 1, 0.0)[:, 0]
+    response = known.response.sample(rng, known.prompts, known.group, known.correlation)
+    if known.limit is not None:
+        response = np.minimum(response, np.maximum(known.limit - prompt, 1)[:, None])
+    return Batch(prompt, response)
 
 
 @lru_cache(maxsize=16)
