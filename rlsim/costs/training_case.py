@@ -32,15 +32,6 @@ class TrainingKernels(LinkKernels, Protocol):
 
     def gemm_seconds(self, m: Any, n: int, k: int, dtype: str = "bf16") -> Timed: ...
 
-    def moe_seconds(
-        self,
-        tokens: Any,
-        shape: MoeShape,
-        dtype: str = "bf16",
-        dispatched: Literal["decode", "prefill"] | None = None,
-        popularity: str = "balanced",
-    ) -> Timed: ...
-
     def all_to_all_seconds(
         self,
         tokens: Any,

@@ -14,6 +14,8 @@ from rlsim.costs.training_case import ACTIVATION, Case, Floats
 from rlsim.model import attention_parameters, layer_parameters, mlp_parameters, shared_expert_parameters
 
 Side = Literal["column", "row", "plain"]
+IDLE_SHARE = 0.2
+"""Share of a GPU's power limit that goes to memory, links and leakage while its tensor cores work."""
 
 
 @dataclass(frozen=True)
@@ -80,36 +82,65 @@ def gemm_seconds(case: Case, gemms: list[Gemm], tokens: Floats) -> tuple[Floats,
     by_source: dict[Provenance, float] = {}
     for g in gemms:
         dtype = "bf16" if g.precise or g.k < 64 or g.n < 64 else case.options.precision
-        seconds, _ = case.kernels.gemm_seconds(np.maximum(tokens * g.share, 1e-3), g.n, g.k, dtype)
-        _, source = case.kernels.gemm_seconds(tokens[-1:] * g.share, g.n, g.k, dtype)
+        seconds, source = one_gemm(case, tokens * g.share, g.n, g.k, dtype)
         total = total + seconds
         by_source[source] = by_source.get(source, 0.0) + float(seconds[-1])
     whole = sum(by_source.values()) or 1.0
-    return total * case.profile.value("gemm_derate"), {k: v / whole for k, v in by_source.items()}
+    return total, {k: v / whole for k, v in by_source.items()}
+
+
+def one_gemm(case: Case, rows: Floats, n: int, k: int, dtype: str) -> Timed:
+    """[rows, k] x [k, n] as it runs for hours: max(kernel table x derate, FLOPs / the rate that power allows).
+
+    Tables are short runs at boost clock. Provenance is that of the last row count.
+    """
+    m = np.maximum(rows, 1e-3)
+    seconds, _ = case.kernels.gemm_seconds(m, n, k, dtype)
+    _, source = case.kernels.gemm_seconds(m[-1:], n, k, dtype)
+    power = 2.0 * m * n * k / sustained_flops(case, dtype)
+    return np.maximum(seconds * case.profile.value("gemm_derate"), power), source
+
+
+def sustained_flops(case: Case, dtype: str) -> float:
+    """FLOP/s that the GPU's power limit sustains: its watts less the idle share, over the energy of one FLOP.
+
+    H100 700 W: 0.8·700 / 0.85 pJ = 659 TFLOP/s in bf16. FP8 takes half the energy. Ampere's peak is below its limit.
+    """
+    peaks = case.gpu.peak_flops
+    if "fp8" not in peaks:
+        return peaks["bf16"]
+    joules = case.profile.value("flop_joules_blackwell" if "fp4" in peaks else "flop_joules_hopper")
+    if dtype == "fp8":
+        joules /= 2
+    return min(peaks.get(dtype, peaks["bf16"]), (1 - IDLE_SHARE) * case.gpu.watts / joules)
 
 
 def moe_shape(case: Case) -> MoeShape:
     """The experts of one layer as the trainer shards them."""
     e = case.model.experts
-    assert e is not None
+    if e is None:
+        raise ValueError("a dense model has no experts")
     return MoeShape(case.model.hidden, e.intermediate, e.top_k, e.count, case.layout.etp, case.layout.ep)
 
 
 def expert_seconds(case: Case, tokens: Floats) -> Timed:
-    """Grouped GEMMs of the busiest expert-parallel rank, forward, derated.
+    """Grouped GEMMs of the busiest expert-parallel rank, forward: each of its experts' two GEMMs in turn.
 
-    Each of the ep·etp ranks brings its local rows; the busiest has `expert_imbalance` times the mean share of them.
+    Rows of an expert: local rows of all ep·etp ranks · k / E, on the busiest rank `expert_imbalance` times that. (What
+    Transformer Engine's grouped linear does; inference tables of fused MoE kernels time another algorithm.)
     """
-    group = case.layout.ep * case.layout.etp
+    shape = moe_shape(case)
     hot = case.profile.value("expert_imbalance") if case.layout.ep > 1 else 1.0
-    entering = tokens * case.rows_local * group * hot
-    way: Literal["prefill"] | None = "prefill" if case.layout.ep > 1 else None
-    seconds, source = case.kernels.moe_seconds(entering, moe_shape(case), case.options.precision, way, "balanced")
-    return seconds * case.profile.value("gemm_derate"), source
+    entering = tokens * case.rows_local * shape.moe_ep * shape.moe_tp
+    rows = entering * shape.top_k / shape.experts * hot
+    inter, dtype = max(1, shape.inter // shape.moe_tp), case.options.precision
+    up, source = one_gemm(case, rows, 2 * inter, shape.hidden, dtype)
+    down, _ = one_gemm(case, rows, shape.hidden, inter, dtype)
+    return (up + down) * (shape.experts / shape.moe_ep), source
 
 
 def streamed_bytes(case: Case, layer: Layer) -> float:
-    """HBM bytes per token of the rank's element-wise work in one forward, each operation fused once.
+    """HBM bytes per token of the rank's element-wise work in one forward, were each operation fused into one pass.
 
     Norm with residual: two reads and two writes of H, twice a layer. Rotary (and q/k norm): read and write q and k.
     SwiGLU: read 2·I, write I. Experts: permute, sort, unsort and combine k rows of H. FP8: read 2, write 1 per GEMM
@@ -132,7 +163,8 @@ def streamed_bytes(case: Case, layer: Layer) -> float:
         total += sum(3.0 * g.k * g.share for g in gemms if not g.precise)
     if case.frozen:
         total += sum((g.k + 3 * g.n) * ACTIVATION * g.share for g in gemms)
-    return total
+    fused = case.layout.backend == "megatron"
+    return total * case.profile.value("elementwise_fused" if fused else "elementwise_eager")
 
 
 def held_parameters(case: Case, layer: Layer) -> tuple[float, float]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from rlsim.costs.training_case import ACTIVATION, Case, Floats
-from rlsim.costs.training_layer import Gemm
+from rlsim.costs.training_layer import Gemm, one_gemm
 from rlsim.costs.training_sharding import stage_parameters
 
 STATE_BYTES = 4.0 * (3 + 3)
@@ -73,12 +71,11 @@ def head_seconds(case: Case, tokens: Floats, backward: bool) -> tuple[Floats, Fl
     width = max(1, case.model.vocab // case.layout.tp)
     gemm = Gemm(width, case.model.hidden, case.rows, "column", precise=True)
     rows = tokens * gemm.share
-    seconds, _ = case.kernels.gemm_seconds(np.maximum(rows, 1e-3), gemm.n, gemm.k, "bf16")
-    _, source = case.kernels.gemm_seconds(rows[-1:], gemm.n, gemm.k, "bf16")
+    seconds, source = one_gemm(case, rows, gemm.n, gemm.k, "bf16")
     passes = case.profile.value("logits_passes") * (1.0 if backward else FORWARD_SHARE)
     times = (2.0 if case.frozen else 3.0) if backward else 1.0
     logits = case.kernels.elementwise_seconds(rows * width * 4.0 * passes, 0.0)
-    return seconds * case.profile.value("gemm_derate") * times, logits, source
+    return seconds * times, logits, source
 
 
 def embedding_seconds(case: Case, tokens: Floats, backward: bool) -> Floats:
