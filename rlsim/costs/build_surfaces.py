@@ -1,5 +1,6 @@
-"""Price the engines of the shipped scenarios: `python -m rlsim.costs.build_surfaces [FILE...]` rewrites `data/surface-*.npz`.
+"""Price the engines of the shipped scenarios: `python -m rlsim.costs.build_surfaces [FILE...]`.
 
+Writes `data/surface-*.npz`, to be run again when tables, fits, catalog figures or the composition of a step change.
 Files of engines that no scenario uses any more are deleted.
 """
 

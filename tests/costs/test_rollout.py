@@ -1,5 +1,6 @@
 """The surface that the simulation sees: rows for every batch, host time inside."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,8 +12,10 @@ from rlsim.catalog.profiles import profile
 from rlsim.costs import surface_table
 from rlsim.costs.engine_step import EngineShape
 from rlsim.costs.kernels import kernels_for
-from rlsim.costs.rollout import surface_from
+from rlsim.costs.rollout import engine_shape, surface_from
+from rlsim.scenario.load import load_scenario
 from rlsim.sim.surface import Surface
+from rlsim.system import resolve
 
 HOST = profile("generic")
 H0, H1 = HOST.value("engine_step_base_s"), HOST.value("engine_step_per_seq_s")
@@ -75,3 +78,16 @@ def test_eager_and_deterministic_engines_are_slower() -> None:
     slow = surface(deterministic=True)
     factor = HOST.value("engine_deterministic_factor")
     assert slow.row(8, 1000) - H0 - 8 * H1 == pytest.approx(factor * (plain.row(8, 1000) - H0 - 8 * H1))
+
+
+def test_shipped_scenarios_have_their_surfaces_in_the_package() -> None:
+    files = sorted((Path(surface_table.__file__).parents[2] / "scenarios").glob("*.yaml"))
+    for file in files:
+        for scenario in load_scenario(file).variants:
+            system = resolve(scenario)
+            for one in system.rollout:
+                shape = engine_shape(system, one)
+                limits = (one.entry.max_num_seqs, one.entry.max_num_batched_tokens)
+                name = surface_table.key(one.pool.gpu, one.entry.engine, shape, *limits, scenario.costs.kernels)
+                stored = surface_table.SHIPPED / f"surface-{name[:20]}.npz"
+                assert stored.exists(), f"{file.name}: run python -m rlsim.costs.build_surfaces"

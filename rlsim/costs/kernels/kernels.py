@@ -35,11 +35,6 @@ EXPERT_POPULARITY = "power_law_1.01"
 measured by all back ends and between the loads with and without expert replication that DeepSeek-V3
 deployments report.
 """
-LOW_LATENCY_FIXED = 60e-6
-NORMAL_FIXED = 120e-6
-"""Dispatch + combine of a handful of tokens where there is no table: the smallest measured ones within and
-across nodes.
-"""
 ELEMENTWISE_SHARE = 0.80
 ELEMENTWISE_LAUNCH = 3e-6
 """Norms, rotary, residual, activation: streaming kernels reach about 80% of HBM and cost some 3 µs at least."""
@@ -342,10 +337,7 @@ class Kernels:
         """Dispatch + combine of one MoE layer for `tokens` per rank (DeepEP: low-latency kernels in decode,
         normal in prefill).
 
-        Floor, `hidden·(dispatch_bytes + 2)` bytes a copy: across nodes one copy for each of at most 4 other
-        nodes (node-limited routing) over the NIC; inside a domain one per rank reached (normal) or per expert
-        (low latency) over NVLink. Other links than the reference GPU's add the difference of the floors over
-        the share that is reached.
+        Other links than the reference GPU's add the difference of the floors over the share that is reached.
         """
         t = np.asarray(tokens, dtype=np.float64)
         ep = shape.moe_ep
@@ -353,7 +345,7 @@ class Kernels:
             return np.zeros(t.shape), "measured"
         per_node = min(domain or self.gpu.nvlink_domain, ep)
         nodes = -(-ep // per_node)
-        floor = self._all_to_all_floor(self.gpu, t, shape, phase, per_node, dispatch_bytes)
+        floor = links.all_to_all_floor(self.gpu, t, shape, phase, per_node, dispatch_bytes)
         found = None
         if data_root() is not None:
             system = self.system
@@ -362,31 +354,17 @@ class Kernels:
             else:
                 found = links.deepep_normal(system, shape.hidden, shape.top_k, nodes)
         if found is None:
-            fixed = LOW_LATENCY_FIXED if phase == "decode" else NORMAL_FIXED
+            fixed = links.LOW_LATENCY_FIXED if phase == "decode" else links.NORMAL_FIXED
             return np.where(t > 0, floor / links.NIC_SHARE + fixed, 0.0), "roofline"
         curve, exact = found
         seconds = curve.at(t)
         if dispatch_bytes > 1:
             seconds = seconds * (dispatch_bytes + 2) / 3
-        reference = self._all_to_all_floor(self.reference, t, shape, phase, per_node, dispatch_bytes)
+        reference = links.all_to_all_floor(self.reference, t, shape, phase, per_node, dispatch_bytes)
         seconds = seconds + (floor - reference) / links.NIC_SHARE
         exact = exact and self.covered and dispatch_bytes == 1 and ep == 8 * nodes
         exact = exact and bool(np.all(floor == reference))
         return np.where(t > 0, np.maximum(seconds, floor), 0.0), "measured" if exact else "scaled"
-
-    def _all_to_all_floor(
-        self, gpu: Gpu, t: Floats, shape: MoeShape, phase: str, per_node: int, dispatch_bytes: float
-    ) -> Floats:
-        ep = shape.moe_ep
-        row = shape.hidden * (dispatch_bytes + 2.0)
-        nodes = -(-ep // per_node)
-        if nodes == 1:
-            remote = (ep - 1) / ep
-            ranks = ep * (1 - (1 - 1 / ep) ** shape.top_k)
-            copies = (min(shape.top_k, ep) if phase == "decode" else ranks) * remote
-            return np.asarray(t * row * copies / gpu.nvlink_bandwidth)
-        copies = min(shape.top_k, 4, nodes) * (nodes - 1) / nodes
-        return np.asarray(t * row * copies / gpu.nic_bandwidth)
 
     # --- streaming --------------------------------------------------------------------------------------------------
     def elementwise_seconds(self, size: Any, launches: float = 1.0) -> Floats:

@@ -15,7 +15,7 @@ import numpy as np
 
 from rlsim.costs.kernels import tables
 from rlsim.costs.kernels.tables import MICRO, MILLI, Floats
-from rlsim.costs.kernels.work import Gpu
+from rlsim.costs.kernels.work import Gpu, MoeShape
 
 OPS = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 INTER_HOP_SECONDS = 15e-6
@@ -29,6 +29,10 @@ Gb/s links.
 
 BEYOND_MEASURED_NODES = 1.15
 """DeepEP low latency over 16 or 32 nodes against 8, the most in the tables: 561 and 554 µs against 487 (README)."""
+
+LOW_LATENCY_FIXED = 60e-6
+NORMAL_FIXED = 120e-6
+"""Dispatch + combine of a handful of tokens where there is no table: the smallest measured ones within and across nodes."""
 
 
 def wire_bytes(op: str, size: float | Floats, gpus: int) -> Floats:
@@ -140,6 +144,25 @@ def across_nodes(op: str, size: Floats, gpus: int, per_node: int, gpu: Gpu) -> F
         volume = turns * (nodes - 1) / nodes * size / per_node
         steps = turns * math.log2(nodes)
     return volume / (gpu.nic_bandwidth * NIC_SHARE) + steps * INTER_HOP_SECONDS
+
+
+def all_to_all_floor(
+    gpu: Gpu, tokens: Floats, shape: MoeShape, phase: str, per_node: int, dispatch_bytes: float
+) -> Floats:
+    """Seconds that dispatch + combine of `tokens` per rank spend on the wire at least.
+
+    `hidden·(dispatch_bytes + 2)` bytes a copy: across nodes one copy for each of at most 4 other nodes (node-limited
+    routing) over the NIC; inside a domain one per rank reached (normal) or per expert (low latency) over NVLink.
+    """
+    ep = shape.moe_ep
+    row = shape.hidden * (dispatch_bytes + 2.0)
+    nodes = -(-ep // per_node)
+    if nodes == 1:
+        reached = ep * (1 - (1 - 1 / ep) ** shape.top_k)
+        copies = (min(shape.top_k, ep) if phase == "decode" else reached) * (ep - 1) / ep
+        return np.asarray(tokens * row * copies / gpu.nvlink_bandwidth)
+    copies = min(shape.top_k, 4, nodes) * (nodes - 1) / nodes
+    return np.asarray(tokens * row * copies / gpu.nic_bandwidth)
 
 
 def deepep_low_latency(system: str, hidden: int, top_k: int, experts: int, nodes: int) -> tuple[Curve, bool] | None:
