@@ -32,7 +32,7 @@ BEYOND_MEASURED_NODES = 1.15
 
 LOW_LATENCY_FIXED = 60e-6
 NORMAL_FIXED = 120e-6
-"""Dispatch + combine of a handful of tokens where there is no table: the smallest measured ones within and across nodes."""
+"""Dispatch + combine of a handful of tokens where there is no table: near the smallest measured ones."""
 
 
 def wire_bytes(op: str, size: float | Floats, gpus: int) -> Floats:
