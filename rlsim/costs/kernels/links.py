@@ -195,7 +195,7 @@ def deepep_low_latency(system: str, hidden: int, top_k: int, experts: int, nodes
         tokens = rows["num_token"][keep].astype(np.float64)
         axes, seconds = tables.pivot({"t": tokens, "s": total}, ("t",), "s")
         ratio = hidden * top_k / float((rows["hidden_size"] * rows["num_topk"])[keep][0])
-        if nodes > at_nodes:
+        if nodes >= 2 * at_nodes and at_nodes > 1:
             ratio *= BEYOND_MEASURED_NODES
         exact = bool(gap[keep].min() < 1e-9) and at_nodes == nodes
         seconds = _monotone(seconds)
