@@ -20,7 +20,7 @@ from rlsim.costs import training_pipeline as pipeline
 from rlsim.costs.training_case import Case, Floats, TrainingKernels, case_of
 from rlsim.costs.training_floor import floor_seconds, model_flops
 from rlsim.costs.training_packing import Ints, MicroBatches, Rules, micro_batches
-from rlsim.costs.training_sharding import update_traffic
+from rlsim.costs.training_sharding import exposed, update_traffic
 from rlsim.costs.training_times import PARTS, EndTimes, LayerTimes
 
 if TYPE_CHECKING:
@@ -83,8 +83,8 @@ class TrainingCosts:
         parts["fixed"] = fixed + batch.count * case.profile.value("microbatch_host_s")
         if train:
             reduce, gather = self._traffic
-            exposed = max(0.0, reduce - schedule.last_backward) + max(0.0, gather - schedule.first_forward)
-            parts["dp_comm"] += exposed
+            beside = np.array([schedule.last_backward, schedule.first_forward])
+            parts["dp_comm"] += float(exposed(case, np.array([reduce, gather]), beside).sum())
             parts["optimizer"] = self._optimizer
         flops = model_flops(case, lengths, train)
         return StepTime(

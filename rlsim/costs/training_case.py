@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -81,6 +83,18 @@ class Case:
     def frozen(self) -> bool:
         """LoRA: the base weights get no gradients."""
         return self.lora_rank > 0
+
+    @cached_property
+    def slowest(self) -> float:
+        """Compute time of the slowest of N equal GPUs over the mean: 1 + spread·(mean of the largest of N normals).
+
+        Chips of one model differ in the clock they hold at their power limit, and every step waits for all of them.
+        Blom's approximation of the largest: the (N - 0.375)/(N + 0.25) quantile.
+        """
+        n = self.layout.gpus
+        if n == 1:
+            return 1.0
+        return 1.0 + self.profile.value("gpu_speed_spread") * NormalDist().inv_cdf((n - 0.375) / (n + 0.25))
 
     # --- communicators (ranks count tp first, then cp/ulysses, dp, pp; experts etp, ep, edp) ------------------------
     @property

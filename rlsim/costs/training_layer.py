@@ -161,10 +161,11 @@ def streamed_bytes(case: Case, layer: Layer) -> float:
     gemms = dense_gemms(case, layer)
     if case.options.precision == "fp8":
         total += sum(3.0 * g.k * g.share for g in gemms if not g.precise)
+    fused = case.layout.backend == "megatron"
+    total *= case.profile.value("elementwise_fused" if fused else "elementwise_eager")
     if case.frozen:
         total += sum((g.k + 3 * g.n) * ACTIVATION * g.share for g in gemms)
-    fused = case.layout.backend == "megatron"
-    return total * case.profile.value("elementwise_fused" if fused else "elementwise_eager")
+    return total
 
 
 def held_parameters(case: Case, layer: Layer) -> tuple[float, float]:

@@ -26,27 +26,25 @@ def tensor_parallel(case: Case, layer: Layer, tokens: Floats, column: Floats) ->
 
     With SP each block (attention, MLP) gathers its input and scatters its output: forward 2 all-gathers and 2
     reduce-scatters a layer, backward 4 and 2. Without, 2 all-reduces each way. A MoE layer with ETP = 1 has attention's
-    alone, and its shared expert's. Megatron and Transformer Engine run the backward's input gather beside the
-    data-gradient GEMM and its scatter (or all-reduce) beside the weight-gradient GEMM; DTensor runs all in line.
+    alone, and its shared expert's. Megatron and Transformer Engine issue the backward's input gather beside the
+    data-gradient GEMM and its scatter (or all-reduce) beside the weight-gradient GEMM; `tp_overlap` of what fits there
+    is hidden. DTensor runs all in line.
     """
     zero = np.zeros(tokens.shape)
     if case.layout.tp == 1:
         return Exposed(zero, zero, "measured")
     blocks = _blocks(case, layer)
     size = tokens * case.rows * case.model.hidden * ACTIVATION
-    hidden = case.layout.backend == "megatron"
+    overlap = case.profile.value("tp_overlap") if case.layout.backend == "megatron" else 0.0
     if not case.layout.sequence_parallel:
         once, source = case.links.collective("all_reduce", size, case.tp_group)
-        beside = np.maximum(0.0, blocks * once - column) if hidden else blocks * once
+        beside = blocks * once - overlap * np.minimum(blocks * once, column)
         return Exposed(blocks * once, beside, source)
     gather, source = case.links.collective("all_gather", size, case.tp_group)
     scatter, _ = case.links.collective("reduce_scatter", size, case.tp_group)
-    forward = blocks * (gather + scatter)
-    if not hidden:
-        return Exposed(forward, blocks * (2 * gather + scatter), source)
-    backward = blocks * gather
-    backward = backward + np.maximum(0.0, blocks * gather - column) + np.maximum(0.0, blocks * scatter - column)
-    return Exposed(forward, backward, source)
+    hidden = np.minimum(blocks * gather, column) + np.minimum(blocks * scatter, column)
+    backward = blocks * (2 * gather + scatter) - overlap * hidden
+    return Exposed(blocks * (gather + scatter), backward, source)
 
 
 def _blocks(case: Case, layer: Layer) -> int:

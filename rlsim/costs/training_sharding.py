@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from rlsim.architecture import Layer
 from rlsim.costs.network import Group
-from rlsim.costs.training_case import ACTIVATION, Case
+from rlsim.costs.training_case import ACTIVATION, Case, Floats
 from rlsim.costs.training_layer import held_parameters
 
 
@@ -48,6 +50,15 @@ def layer_traffic(case: Case, layer: Layer) -> LayerTraffic:
         across = case.links.group(replicas, case.layout.tp * shard)
         reduce += _seconds(case, "all_reduce", (dense + experts) * g / shard, across)
     return LayerTraffic(gather, reduce)
+
+
+def exposed(case: Case, traffic: Floats, beside: Floats) -> Floats:
+    """What traffic beside compute costs: the excess, or what its kernels take from compute while it is hidden.
+
+    max(traffic - beside, share·min(traffic, beside)): NCCL's channels hold some of the GPU's multiprocessors.
+    """
+    share = case.profile.value("overlap_sm_share")
+    return np.maximum(traffic - beside, share * np.minimum(traffic, beside))
 
 
 def _seconds(case: Case, op: str, size: float, group: Group) -> float:

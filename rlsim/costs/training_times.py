@@ -18,7 +18,7 @@ from rlsim.costs import training_memorybound as streaming
 from rlsim.costs import training_parallel as parallel
 from rlsim.costs.training_case import Case, Floats
 from rlsim.costs.training_packing import MicroBatches
-from rlsim.costs.training_sharding import LayerTraffic, layer_traffic
+from rlsim.costs.training_sharding import LayerTraffic, exposed, layer_traffic
 
 PARTS = (
     "compute",
@@ -65,7 +65,8 @@ class LayerTimes:
         column, _ = layers.gemm_seconds(case, [g for g in gemms if g.side == "column"], KNOTS)
         adapters, _ = layers.gemm_seconds(case, layers.adapter_gemms(case, gemms) if case.frozen else [], KNOTS)
         zero = np.zeros(KNOTS.shape)
-        experts = layers.expert_seconds(case, KNOTS)[0] if layer.moe else zero
+        gemm, column, adapters = gemm * case.slowest, column * case.slowest, adapters * case.slowest
+        experts = layers.expert_seconds(case, KNOTS)[0] * case.slowest if layer.moe else zero
         exchange = parallel.expert_parallel(case, KNOTS)[0] if layer.moe else zero
         streamed = case.kernels.elementwise_seconds(KNOTS * layers.streamed_bytes(case, layer), 0.0)
         tensor = parallel.tensor_parallel(case, layer, KNOTS, column)
@@ -97,7 +98,7 @@ class LayerTimes:
         """
         case, tokens = self.case, batch.tokens
         gemm, adapters, experts, streamed, tp_f, tp_b, exchange = interpolate(self.curves, tokens)
-        attention = layers.attention_seconds(case, tokens, batch.pairs[self.layer.window])
+        attention = layers.attention_seconds(case, tokens, batch.pairs[self.layer.window]) * case.slowest
         factor = layers.attention_backward_factor(case)
         context = parallel.context_parallel(case, tokens, attention, factor)
         forward = self._parts(
@@ -142,7 +143,7 @@ class LayerTimes:
         name, least = self.floor
         parts[PARTS.index(name)] += np.where(live, np.maximum(0.0, least * floors - busy), 0.0)
         busy = np.maximum(busy, least * floors)
-        parts[PARTS.index("dp_comm")] += np.where(live, np.maximum(0.0, traffic - busy), 0.0)
+        parts[PARTS.index("dp_comm")] += np.where(live, exposed(self.case, np.array(traffic), busy), 0.0)
         return parts
 
     @cached_property
@@ -179,7 +180,7 @@ class EndTimes:
         """[embedding, head GEMM, logits, send] at KNOTS; all but the send of forward and backward together."""
         head, logits, _ = streaming.head_seconds(self.case, KNOTS, self.train)
         embedding = streaming.embedding_seconds(self.case, KNOTS, self.train)
-        return np.stack([embedding, head, logits, parallel.stage_send(self.case, KNOTS)])
+        return np.stack([embedding, head * self.case.slowest, logits, parallel.stage_send(self.case, KNOTS)])
 
     def passes(self, batch: MicroBatches) -> tuple[Floats, Floats, Floats]:
         """(first stage, last stage, any stage but the last) seconds [parts, ranks, micro-batches].
