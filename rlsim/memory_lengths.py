@@ -25,6 +25,8 @@ def sequence_lengths(workload: Workload) -> SequenceLengths:
 
 def _spec_lengths(spec: LengthSpec) -> SequenceLengths:
     """Mean and cap as written; what is not written comes from the fitted distribution."""
+    if spec.mean is not None and spec.distribution == "constant":
+        return SequenceLengths(spec.mean, int(spec.mean))
     if spec.mean is not None and spec.max is not None:
         return SequenceLengths(spec.mean, int(spec.max))
     from rlsim.workload import length_model

@@ -58,7 +58,8 @@ def model_state_bytes(held: RankParams, layout: TrainLayout, trainer: Trainer) -
 
 def gathered_bytes(system: System, stage: int) -> float:
     """Whole layers that FSDP2 and ZeRO-3 gather: two units in bf16 and one unit's gradient in fp32, beside the root
-    unit (embedding and head), which stays gathered; all layers when they are not resharded after the forward.
+    unit (embedding and head), which stays gathered; all layers when they are not resharded after the forward. Under a
+    pipeline FSDP2 reduces only after the last micro-batch: the stage's gradients accumulate whole, in fp32.
     """
     m, layout, t = system.model, system.trainer, system.scenario.trainer
     if not layout.shards_weights:
@@ -71,7 +72,8 @@ def gathered_bytes(system: System, stage: int) -> float:
         root += (embedding_parameters(m) if m.tied and layout.pp > 1 else head_parameters(m)) / layout.tp
     largest = max(units, default=0.0)
     layers = sum(units) if not t.reshard_after_forward else min(2 * largest, sum(units))
-    return 2.0 * (layers + root) + 4.0 * max(largest, root)
+    gradients = sum(units) + root if layout.pp > 1 else max(largest, root)
+    return 2.0 * (layers + root) + 4.0 * gradients
 
 
 def _unit_parameters(m: ModelSpec, layout: TrainLayout, layer: int) -> float:

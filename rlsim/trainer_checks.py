@@ -1,4 +1,4 @@
-"""What has to divide what in the trainer: small checks that raise a `UserError` at the key, with the nearest right values."""
+"""What has to divide what in the trainer: small checks, each naming the key and the nearest right values."""
 
 from __future__ import annotations
 
