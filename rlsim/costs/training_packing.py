@@ -33,8 +33,8 @@ METHODS: Mapping[str, Method] = {
 PADS_TO_LONGEST_PACK = frozenset({"nemo-rl"})
 """Frameworks whose pipeline needs equal shapes: every pack of a rank is padded to the rank's longest one."""
 
-GREEDY_ROWS = 128
-"""Rounds in which ranks choose by their running total; earlier ones go back and forth (snake)."""
+GREEDY_ROWS = 64
+"""First and last rounds in which ranks choose by their running total; those between go back and forth (snake)."""
 
 TILE = 128
 """Query and key block of flash attention: the diagonal's blocks are computed whole."""
@@ -142,8 +142,8 @@ def contiguous(n: int, ranks: int) -> Ints:
 def deal(s: Ints, ranks: int) -> Ints:
     """Samples to ranks by tokens, equally many each: rows of `ranks` samples in falling order of length.
 
-    In each of the last GREEDY_ROWS rows the rank with the fewest tokens takes the longest sample; before them the rows
-    go back and forth, which leaves ranks no more than one sample apart.
+    In the first and last GREEDY_ROWS rows the rank with the fewest tokens takes the longest sample; between them, where
+    samples of a row differ little, the rows go back and forth.
     """
     n = len(s)
     if ranks == 1:
@@ -153,11 +153,11 @@ def deal(s: Ints, ranks: int) -> Ints:
     padded = np.concatenate([s[order], np.zeros(rows * ranks - n, dtype=np.int64)]).reshape(rows, ranks)
     to = np.tile(np.arange(ranks), (rows, 1))
     to[1::2] = to[1::2, ::-1]
-    first = max(0, rows - GREEDY_ROWS)
     total = np.zeros(ranks, dtype=np.int64)
-    if first:
-        np.add.at(total, to[:first].ravel(), padded[:first].ravel())
-    for row in range(first, rows):
+    plain = range(GREEDY_ROWS, rows - GREEDY_ROWS)
+    for row in (r for r in range(rows) if r not in plain):
+        if row == plain.stop and plain:
+            np.add.at(total, to[plain.start : plain.stop].ravel(), padded[plain.start : plain.stop].ravel())
         to[row] = np.argsort(total, kind="stable")
         total[to[row]] += padded[row]
     rank = np.empty(n, dtype=np.int64)

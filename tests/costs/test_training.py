@@ -1,0 +1,138 @@
+"""Whole passes: parts add up, physics' floor holds, more work and slower parts never cost less."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlsim.costs.kernels import kernels_for
+from rlsim.costs.training import StepTime, TrainingCosts
+from rlsim.costs.training_layer import held_parameters, streamed_bytes
+from rlsim.model import forward_flops, matmul_weights_per_token
+from tests.costs.systems import DEEPSEEK_V3, LLAMA_70B, QWEN_7B, system
+from tests.costs.training_double import FLOPS, STREAM, costs
+
+RNG = np.random.default_rng(0)
+LENGTHS = np.minimum(RNG.lognormal(7.6, 0.6, 512), 10000).astype(np.int64)
+TEXTS = {"llama": LLAMA_70B, "qwen": QWEN_7B, "deepseek": DEEPSEEK_V3}
+
+
+def adds_up(step: StepTime) -> None:
+    assert sum(step.parts.values()) == pytest.approx(step.seconds, rel=1e-12)
+    assert sum(step.sources.values()) == pytest.approx(step.seconds, rel=1e-9)
+    assert all(v >= -1e-9 for v in step.parts.values()), step.parts
+    assert step.seconds >= step.floor_seconds
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_passes_add_up_on_measured_kernels(name: str) -> None:
+    resolved = system(TEXTS[name])
+    prices = TrainingCosts(resolved, kernels_for(resolved.trainer_pool.gpu))
+    update, logprob = prices.update(LENGTHS), prices.logprob(LENGTHS)
+    adds_up(update)
+    adds_up(logprob)
+    assert logprob.seconds < update.seconds
+    assert "optimizer" not in logprob.parts
+    assert update.flops == pytest.approx(3 * forward_flops(resolved.model, LENGTHS))
+    assert update.sources["measured"] > 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(list(TEXTS)),
+    st.lists(st.integers(1, 8192), min_size=64, max_size=256),
+    st.sampled_from(["verl", "nemo-rl", "generic"]),
+    st.sampled_from(["none", "tokens"]),
+)
+def test_no_pass_undercuts_its_floor(name: str, lengths: list[int], framework: str, balance: str) -> None:
+    prices = costs(TEXTS[name], f"framework={framework}", f"trainer.balance={balance}")
+    adds_up(prices.update(np.array(lengths)))
+    adds_up(prices.logprob(np.array(lengths)))
+
+
+def test_the_same_lengths_cost_the_same() -> None:
+    assert costs(LLAMA_70B).update(LENGTHS) == costs(LLAMA_70B).update(LENGTHS)
+
+
+def test_one_rank_one_micro_batch_is_pencil_and_paper() -> None:
+    # 64 samples of 2,048 on 64 ranks: a micro-batch each. Forward, backward (twice) and full recompute: four times the
+    # layers' GEMMs at 500 TFLOP/s and their streaming at 2 TB/s; three times the head's GEMM; the embedding; and each
+    # gathered weight copied twice (4 B) and its gradient cast (6 B).
+    prices = costs(QWEN_7B)
+    step = prices.update(np.full(64, 2048))
+    m = prices.case.model
+    head = 2 * m.vocab * m.hidden * 2048 / FLOPS
+    layers = 2 * (matmul_weights_per_token(m) - m.vocab * m.hidden) * 2048 / FLOPS
+    streamed = m.num_layers * streamed_bytes(prices.case, m.layers[0]) * 2048 / STREAM
+    copies = m.num_layers * sum(held_parameters(prices.case, m.layers[0])) * 14 / STREAM
+    embedding = 2048 * m.hidden * 2 * 6 / STREAM
+    assert step.micro_batches == 1
+    assert step.parts["imbalance"] == step.parts["bubble"] == pytest.approx(0.0, abs=1e-12)
+    assert step.parts["compute"] == pytest.approx(4 * (layers + streamed) + 3 * head + copies + embedding, rel=1e-3)
+
+
+def test_recompute_costs_a_forward() -> None:
+    none = costs(LLAMA_70B, "trainer.recompute=none").update(LENGTHS)
+    selective = costs(LLAMA_70B, "trainer.recompute=selective").update(LENGTHS)
+    full = costs(LLAMA_70B, "trainer.recompute=full").update(LENGTHS)
+    assert none.parts["attention"] < selective.parts["attention"] == pytest.approx(full.parts["attention"])
+    assert none.parts["compute"] == pytest.approx(selective.parts["compute"])
+    assert none.parts["compute"] < full.parts["compute"]
+    assert none.flops == full.flops
+
+
+def test_balance_shortens_the_step() -> None:
+    ordered = np.sort(LENGTHS)
+    none = costs(QWEN_7B, "trainer.balance=none").update(ordered)
+    tokens = costs(QWEN_7B, "trainer.balance=tokens").update(ordered)
+    assert tokens.parts["imbalance"] < none.parts["imbalance"]
+    assert tokens.seconds < none.seconds
+
+
+def test_a_pipeline_has_a_bubble_and_chunks_shrink_it() -> None:
+    plain = costs(LLAMA_70B).update(LENGTHS)
+    chunks = costs(LLAMA_70B, "trainer.vpp=2").update(LENGTHS)
+    assert plain.parts["bubble"] > 0
+    assert chunks.parts["bubble"] < plain.parts["bubble"]
+
+
+def test_packing_beats_padding() -> None:
+    packed = costs(QWEN_7B).update(LENGTHS)
+    padded = costs(QWEN_7B, "trainer.packing=false").update(LENGTHS)
+    assert packed.seconds < padded.seconds
+
+
+def test_nemo_rl_pads_its_packs_in_a_pipeline() -> None:
+    generic = costs(LLAMA_70B).update(LENGTHS)
+    nemo = costs(LLAMA_70B, "framework=nemo-rl").update(LENGTHS)
+    assert nemo.parts["compute"] >= generic.parts["compute"]
+
+
+def test_the_hosts_floor_binds_on_small_micro_batches() -> None:
+    free = costs(DEEPSEEK_V3, "trainer.micro_batch_tokens=2048").update(LENGTHS)
+    slow = costs(DEEPSEEK_V3, "trainer.micro_batch_tokens=2048", moe_layer_floor_s=0.05).update(LENGTHS)
+    assert free.parts["moe_floor"] == 0.0
+    assert slow.parts["moe_floor"] > 0.0
+    assert slow.seconds > free.seconds
+
+
+def test_log_probs_have_their_own_budget() -> None:
+    small = costs(LLAMA_70B, "trainer.logprob_micro_batch_tokens=10240").logprob(LENGTHS)
+    large = costs(LLAMA_70B, "trainer.logprob_micro_batch_tokens=65536").logprob(LENGTHS)
+    assert small.micro_batches > large.micro_batches
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from(list(TEXTS)), st.sampled_from(["nic_efficiency", "nvlink_efficiency", "optimizer_hbm_efficiency"])
+)
+def test_a_faster_resource_never_slows_a_pass(name: str, parameter: str) -> None:
+    slow = costs(TEXTS[name], **{parameter: 0.4}).update(LENGTHS)
+    fast = costs(TEXTS[name], **{parameter: 0.8}).update(LENGTHS)
+    assert fast.seconds <= slow.seconds * (1 + 1e-12)
+
+
+def test_the_slowest_of_many_gpus_paces() -> None:
+    assert costs(QWEN_7B, gpu_speed_spread=0.02).case.slowest == pytest.approx(1.047, abs=0.002)

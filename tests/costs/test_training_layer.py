@@ -1,0 +1,78 @@
+"""Compute of one layer: GEMM shapes of a shard, FLOPs, attention, streaming."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlsim.costs import training_layer as layers
+from rlsim.model import attention_matmul_weights, mlp_parameters
+from tests.costs.systems import DEEPSEEK_V3, LLAMA_70B, QWEN_7B
+from tests.costs.training_double import FLOPS, case
+
+TOKENS = np.array([8192.0])
+
+
+def test_a_shard_has_its_own_shapes() -> None:
+    # Llama 70B at TP 8: 8 query heads and 1 KV head of 128, MLP 28672/8 wide.
+    qkv, out, gate_up, down = layers.dense_gemms(case(LLAMA_70B), case(LLAMA_70B).model.layers[0])
+    assert (qkv.n, qkv.k) == (8 * 128 + 2 * 128, 8192)
+    assert (out.n, out.k) == (8192, 8 * 128)
+    assert (gate_up.n, gate_up.k) == (2 * 3584, 8192)
+    assert (down.n, down.k) == (8192, 3584)
+
+
+def test_shards_of_a_layer_do_all_its_flops() -> None:
+    c = case(LLAMA_70B)
+    gemms = layers.dense_gemms(c, c.model.layers[0])
+    seconds, sources = layers.gemm_seconds(c, gemms, TOKENS)
+    weights = attention_matmul_weights(c.model) + mlp_parameters(c.model)
+    assert float(seconds[0]) == pytest.approx(2 * 8192 * weights / 8 / FLOPS)
+    assert sources == {"measured": 1.0}
+
+
+def test_latent_projections_run_on_the_ranks_own_rows() -> None:
+    c = case(DEEPSEEK_V3)
+    plain = [g for g in layers.attention_gemms(c) if g.side == "plain"]
+    assert [(g.n, g.share) for g in plain] == [(1536, 1 / 4), (512 + 64, 1 / 4)]
+
+
+def test_power_limits_the_rate() -> None:
+    # 0.8·700 W / 1.4 pJ = 400 TFLOP/s, below the double's 500; FP8 takes half the energy.
+    slow = case(QWEN_7B, flop_joules_hopper=1.4e-12)
+    assert layers.sustained_flops(slow, "bf16") == pytest.approx(400e12)
+    assert layers.sustained_flops(slow, "fp8") == pytest.approx(800e12)
+    seconds, _ = layers.one_gemm(slow, TOKENS, 4096, 4096, "bf16")
+    assert float(seconds[0]) == pytest.approx(2 * 8192 * 4096 * 4096 / 400e12)
+
+
+def test_experts_do_their_share_of_the_rows() -> None:
+    c = case(DEEPSEEK_V3)
+    # 32 ranks bring 8192/4 rows of 8 experts each to 256 experts of 3·7168·2048 weights, 8 on this rank.
+    rows = 32 * 2048 * 8 / 256
+    seconds, _ = layers.expert_seconds(c, TOKENS)
+    assert float(seconds[0]) == pytest.approx(2 * rows * 8 * 3 * 7168 * 2048 / FLOPS)
+    hot, _ = layers.expert_seconds(case(DEEPSEEK_V3, expert_imbalance=1.5), TOKENS)
+    assert float(hot[0]) == pytest.approx(1.5 * float(seconds[0]))
+
+
+def test_attention_is_its_flops_at_the_profiles_efficiency() -> None:
+    c = case(LLAMA_70B, attention_forward_efficiency=0.5, attention_backward_efficiency=0.4)
+    pairs = np.array([8192.0**2 / 2])
+    seconds = layers.attention_seconds(c, TOKENS, pairs)
+    assert float(seconds[0]) == pytest.approx(2 * 8 * 256 * 8192**2 / 2 / (989e12 * 0.5))
+    assert layers.attention_backward_factor(c) == pytest.approx(2.5 * 0.5 / 0.4)
+
+
+def test_held_weights_follow_tp_and_ep() -> None:
+    c = case(DEEPSEEK_V3)
+    dense, experts = layers.held_parameters(c, c.model.layers[10])
+    assert experts == 256 * 3 * 7168 * 2048 / 32
+    assert dense < experts
+
+
+def test_eager_layers_stream_more() -> None:
+    c = case(QWEN_7B)
+    more = case(QWEN_7B, elementwise_eager=3.0)
+    layer = c.model.layers[0]
+    assert layers.streamed_bytes(more, layer) == pytest.approx(3 * layers.streamed_bytes(c, layer))

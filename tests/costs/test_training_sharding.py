@@ -1,0 +1,58 @@
+"""Weights and gradients between data-parallel ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rlsim.costs import training_sharding as sharding
+from rlsim.costs.training_layer import held_parameters
+from rlsim.model import parameters
+from tests.costs.systems import DEEPSEEK_V3, LLAMA_70B, QWEN_7B
+from tests.costs.training_double import case
+
+
+def test_stages_hold_the_model() -> None:
+    c = case(LLAMA_70B)
+    held = sum(sharding.stage_parameters(c, s)[0] for s in range(4))
+    assert held * 8 == pytest.approx(parameters(c.model), rel=2e-4)
+
+
+def test_experts_are_split_over_ep() -> None:
+    c = case(DEEPSEEK_V3)
+    dense, experts = sharding.stage_parameters(c, 5)
+    assert experts == 4 * 256 * 3 * 7168 * 2048 / 32
+    assert 0 < dense < experts
+
+
+def test_fsdp_gathers_a_layer_through_all_nics() -> None:
+    c = case(QWEN_7B)
+    traffic = sharding.layer_traffic(c, c.model.layers[0])
+    dense, _ = held_parameters(c, c.model.layers[0])
+    # 8 nodes: 7/8 through 8·50 GB/s = 400 GB/s, against the double's 100 GB/s inside the node
+    assert traffic.gather == pytest.approx(dense * 2 / 100e9)
+    assert traffic.reduce == pytest.approx(2 * traffic.gather)
+
+
+def test_hybrid_sharding_adds_an_all_reduce_over_replicas() -> None:
+    full = sharding.layer_traffic(case(QWEN_7B), case(QWEN_7B).model.layers[0])
+    c = case(QWEN_7B, "trainer.fsdp_size=8")
+    hybrid = sharding.layer_traffic(c, c.model.layers[0])
+    assert hybrid.gather == pytest.approx(full.gather)
+    assert hybrid.reduce > full.reduce
+
+
+def test_megatron_reduces_once_per_update() -> None:
+    c = case(LLAMA_70B, "trainer.pp=2")
+    assert sharding.layer_traffic(c, c.model.layers[0]).gather == 0.0
+    reduce, gather = sharding.update_traffic(c, 0)
+    # DP 2, one member a node: half of the slice through one NIC; gradients 4 B, weights 2 B
+    dense, _ = sharding.stage_parameters(c, 0)
+    assert gather == pytest.approx(dense * 2 / 2 / 50e9)
+    assert reduce == pytest.approx(2 * gather)
+
+
+def test_traffic_beside_compute_costs_its_excess_or_its_share() -> None:
+    c = case(QWEN_7B, overlap_sm_share=0.1)
+    beside = np.array([10.0, 10.0])
+    assert sharding.exposed(c, np.array([12.0, 5.0]), beside).tolist() == pytest.approx([2.0, 0.5])
