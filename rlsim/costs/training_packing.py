@@ -167,14 +167,15 @@ def deal(s: Ints, ranks: int) -> Ints:
 
 def even_parts(s: Ints, parts: int) -> Ints:
     """Samples into `parts` micro-batches of nearly equal tokens: longest first to the emptiest (LPT)."""
-    out = np.zeros(len(s), dtype=np.int64)
-    heap = [(0, i) for i in range(parts)]
-    order = np.argsort(-s, kind="stable").tolist()
-    sizes = s.tolist()
-    for i in order:
-        total, part = heap[0]
-        out[i] = part
-        heapq.heapreplace(heap, (total + sizes[i], part))
+    heap = list(range(parts))  # total·parts + part
+    order = np.argsort(-s, kind="stable")
+    chosen: list[int] = []
+    for added in (s[order] * parts).tolist():
+        least = heap[0]
+        chosen.append(least)
+        heapq.heapreplace(heap, least + added)
+    out = np.empty(len(s), dtype=np.int64)
+    out[order] = np.array(chosen, dtype=np.int64) % parts
     return out
 
 
@@ -192,18 +193,19 @@ def packs(s: Ints, budget: int, multiple: int) -> Ints:
     count = min(-(-least // multiple) * multiple, max(n, multiple)) if multiple > 1 else 0
     shift = n + multiple
     rooms = [budget * shift + i for i in range(count)]
-    sizes = s.tolist()
-    for i in np.argsort(-s, kind="stable").tolist():
-        size = sizes[i]
+    order = np.argsort(-s, kind="stable")
+    chosen: list[int] = []
+    for size in s[order].tolist():
         at = bisect_left(rooms, size * shift)
         if at < len(rooms):
             room, pack = divmod(rooms.pop(at), shift)
         else:
             room, pack = max(budget, size), count
             count += 1
-        out[i] = pack
+        chosen.append(pack)
         if room > size:
             insort(rooms, (room - size) * shift + pack)
+    out[order] = chosen
     return out
 
 

@@ -32,7 +32,8 @@ def one_forward_one_backward(forward: Floats, backward: Floats) -> Floats:
     duration = np.concatenate([forward.reshape(p * m, ranks), backward.reshape(p * m, ranks)])[order]
     end = np.zeros((2 * p * m + 1, ranks))
     for first, last, waits_for in waves:
-        np.add(end[waits_for].max(axis=0), duration[first:last], out=end[first:last])
+        ready = end[waits_for]
+        np.add(np.maximum(ready[0], ready[1]), duration[first:last], out=end[first:last])
     return np.asarray(end.max(axis=0))
 
 
