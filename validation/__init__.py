@@ -1,0 +1,1 @@
+"""Predictions against published measurements: not part of the installed package."""

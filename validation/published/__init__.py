@@ -1,0 +1,1 @@
+"""Published measurements, and one converter per source from a record to what rlsim prices."""

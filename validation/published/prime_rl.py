@@ -1,0 +1,45 @@
+"""prime-rl's automated trainer benchmarks: FSDP2, one sequence per GPU and micro-batch, an optimizer step after each.
+
+Its tables leave out precision and offload settings, and say so: RL and SFT rows of one shape differ by a factor of
+two. Rows with FlashAttention 2 on Blackwell are flagged by the source's reader as anomalously slow.
+"""
+
+from __future__ import annotations
+
+from validation.published.records import Record, SkipError
+from validation.published.training import PRETRAINING, TrainingCase, scenario
+
+GPUS = {"H100 HBM3": "h100-sxm", "H200": "h200", "B200": "b200"}
+
+
+def convert(record: Record) -> TrainingCase:
+    """The record's micro-batch."""
+    c = record.config
+    if "LoRA" in c["train_type"]:
+        raise SkipError("LoRA is not modelled")
+    if c["gpu"] not in GPUS:
+        raise SkipError(f"no {c['gpu']} in the catalog")
+    if c["activation_checkpointing"] != "Recompute":
+        raise SkipError("activation offload is not modelled")
+    if c["gpu"] == "B200" and c["attention"] == "FA2":
+        raise SkipError("FlashAttention 2 on Blackwell: flagged as anomalous by its own file")
+    gpus = int(c["gpus_total"])
+    trainer = {
+        "gpus": gpus,
+        "backend": "fsdp2",
+        "ep": int(c["ep"]),
+        "cp": int(c["cp"]),
+        "packing": False,
+        "micro_batch_size": 1,
+        "recompute": "full",
+    }
+    rl = c["train_type"].startswith("RL")
+    loop = {"update_fixed_s": PRETRAINING["update_fixed_s"]} if rl else PRETRAINING
+    return TrainingCase(
+        scenario=scenario(record.id, c["model"], {"gpu": GPUS[c["gpu"]]}, trainer, gpus),
+        samples=gpus,
+        length=int(c["seq_len"]),
+        measured=float(record.measured["step_time_s_per_microbatch"]),
+        recompute={"full": 1.0},
+        profile=loop,
+    )

@@ -1,0 +1,62 @@
+"""A row of the report: one published quantity, measured and predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+PREDICTED, FITTED, REPEAT, SKIPPED = "predicted", "fitted", "repeat", "skipped"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One scored (or listed) quantity of one record.
+
+    group      what is held out together: the model
+    mode       what the trivial rival takes its constants over: placement and schedule, or the kind of run
+    status     predicted | fitted | repeat (its recipe was fitted in another version) | skipped
+    held_out   prediction of a fit that never saw the row's model; None where nothing was fitted
+    p10, p90   of the prediction; None where it has no interval
+    floor      physics' bound, same unit as a time; None where the quantity is a rate
+    parts      seconds by cause, for reading
+    """
+
+    id: str
+    source: str
+    kind: str
+    spec: str
+    quantity: str
+    unit: str
+    group: str
+    mode: str
+    measured: float
+    predicted: float | None = None
+    held_out: float | None = None
+    p10: float | None = None
+    p90: float | None = None
+    floor: float | None = None
+    status: str = PREDICTED
+    note: str = ""
+    parts: dict[str, float] = field(default_factory=dict)
+
+    def skipped(self, why: str) -> Row:
+        """The same row, listed with its reason."""
+        return replace(self, status=SKIPPED, note=why, predicted=None)
+
+    @property
+    def error(self) -> float | None:
+        """predicted/measured - 1 of a time; a rate is turned round, so that + is always too slow."""
+        return self._error(self.predicted)
+
+    @property
+    def held_out_error(self) -> float | None:
+        return self._error(self.held_out)
+
+    def _error(self, predicted: float | None) -> float | None:
+        if predicted is None or predicted <= 0:
+            return None
+        ratio = self.measured / predicted if self.is_rate else predicted / self.measured
+        return ratio - 1.0
+
+    @property
+    def is_rate(self) -> bool:
+        return self.unit.endswith("/s")

@@ -1,0 +1,128 @@
+"""Training-only records: what every converter hands over, and its price.
+
+A converter turns one record into a `TrainingCase`: a scenario whose trainer has the record's layout (the rollout block
+is a placeholder), uniform lengths, and what the record says of its stack that a scenario file has no key for.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlsim.costs.kernels import kernels_for
+from rlsim.costs.training import StepTime, TrainingCosts
+from rlsim.scenario import scenario_from_dict
+from rlsim.system import System, resolve
+
+CATALOG = Path(__file__).parents[2] / "rlsim" / "catalog" / "models"
+HERE = Path(__file__).parent / "models"
+
+PRETRAINING = {"expert_imbalance": 1.0, "update_fixed_s": 0.03, "microbatch_host_s": 0.002, "logits_passes": 8.0}
+"""Pretraining and SFT loops against RL's: routing is balanced by a loss or by force, no mini-batch comes through a
+driver, no ratio, KL or entropy is computed over the logits. Each value is the low end of its prior."""
+FUSED_LOSS = {"logits_passes": 2.0}
+"""A fused cross-entropy reads bf16 logits twice and writes their gradient once: 6 B instead of 4 B a pass."""
+COMPILED = {"elementwise_eager": 1.3}
+"""torch.compile fuses element-wise work as Megatron's hand-written kernels do."""
+
+
+@dataclass(frozen=True)
+class TrainingCase:
+    """One optimizer update of a published training run.
+
+    samples, length  uniform sequences of the global batch, tokens of each
+    measured         seconds of the update
+    recompute        how much of each recompute setting the stack's own policy is; weights add up to 1
+    gpu              datasheet figures of the run's GPU that differ from the catalog's and have no key in a scenario
+    profile          what is known of the stack, over the generic profile
+    """
+
+    scenario: Mapping[str, Any]
+    samples: int
+    length: int
+    measured: float
+    recompute: Mapping[str, float]
+    gpu: Mapping[str, float] = field(default_factory=dict)
+    profile: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
+
+
+def scenario(
+    name: str, model: str, cluster: dict[str, Any], trainer: dict[str, Any], samples: int
+) -> dict[str, Any]:
+    """A scenario around a trainer and its global batch. The rollout block has to be there and is not used."""
+    gpus = trainer["gpus"]
+    return {
+        "name": name,
+        "model": model,
+        "cluster": {"gpus": gpus, "gpus_per_node": min(8, gpus), **cluster},
+        "workload": {
+            "prompts": samples,
+            "group_size": 1,
+            "prompt_tokens": {"distribution": "constant", "mean": 1},
+            "response_tokens": {"distribution": "constant", "mean": 1},
+        },
+        "placement": "colocated",
+        "trainer": trainer,
+        "rollout": {"gpus": gpus, "tp": 1},
+    }
+
+
+def system(case: TrainingCase, recompute: str, values: Mapping[str, float] | None = None) -> System:
+    """The case resolved; `values` are profile parameters over all others (for fitting)."""
+    content = dict(case.scenario)
+    content["trainer"] = {**content["trainer"], "recompute": recompute}
+    resolved = resolve(scenario_from_dict(content))
+    profile = resolved.profile.with_values(**{**case.profile, **(values or {})})
+    pool = resolved.trainer_pool
+    if case.gpu:
+        pool = replace(pool, gpu=replace(pool.gpu, **case.gpu))
+    return replace(resolved, profile=profile, trainer_pool=pool)
+
+
+def price(case: TrainingCase, values: Mapping[str, float] | None = None) -> tuple[float, float, dict[str, float]]:
+    """(seconds, physical floor, seconds by cause) of the case's update."""
+    seconds = floor = 0.0
+    parts: dict[str, float] = {}
+    for setting, weight in case.recompute.items():
+        step = update(case, setting, values)
+        seconds += weight * step.seconds
+        floor = max(floor, step.floor_seconds)
+        for part, value in step.parts.items():
+            parts[part] = parts.get(part, 0.0) + weight * value
+    return seconds, floor, parts
+
+
+def update(case: TrainingCase, recompute: str, values: Mapping[str, float] | None = None) -> StepTime:
+    """One update with one recompute setting."""
+    resolved = system(case, recompute, values)
+    costs = TrainingCosts(resolved, kernels_for(resolved.trainer_pool.gpu))
+    return costs.update(np.full(case.samples, case.length, dtype=np.int64))
+
+
+@cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="rlsim-validation-")
+
+
+@cache
+def truncated(model: str, layers: int, dense: int | None = None) -> str:
+    """Path of the model's config.json with fewer layers, and its first `dense` of them without experts.
+
+    `model`: a file of the catalog, or of the models beside this module, without `.json`.
+    """
+    file = next(folder / f"{model}.json" for folder in (CATALOG, HERE) if (folder / f"{model}.json").exists())
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    facts["num_hidden_layers"] = layers
+    if dense is not None:
+        facts["first_k_dense_replace"] = dense
+    target = Path(_folder().name) / f"{model}-l{layers}-d{dense}.json"
+    target.write_text(json.dumps(facts), encoding="utf-8")
+    return str(target)
