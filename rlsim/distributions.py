@@ -52,7 +52,7 @@ def _lognormal_limited(c: float, sigma: float) -> float:
     if c <= 0:
         return 0.0
     if math.isinf(c):
-        return math.exp(sigma**2 / 2)
+        return math.exp(min(sigma**2 / 2, 700.0))
     z = math.log(c) / sigma
     return math.exp(sigma**2 / 2 + float(special.log_ndtr(z - sigma))) + c * float(special.ndtr(-z))
 
@@ -107,7 +107,7 @@ def _pareto_limited(c: float, spread: float) -> float:
 
 FAMILIES: Mapping[str, Family] = MappingProxyType(
     {
-        "lognormal": Family(lambda z, s: np.exp(s * z), _lognormal_limited, (1e-3, 8.0), DEFAULT_SIGMA),
+        "lognormal": Family(lambda z, s: np.exp(s * z), _lognormal_limited, (1e-3, 40.0), DEFAULT_SIGMA),
         "normal": Family(lambda z, s: 1 + s * z, _normal_limited, (1e-3, 20.0), 0.474),
         "gamma": Family(_gamma_quantile, _gamma_limited, (1e-2, 8.0), 0.474),
         "weibull": Family(lambda z, s: (-special.log_ndtr(-z)) ** s, _weibull_limited, (1e-3, 12.0), 0.45),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
 from rlsim.scenario.block import Block, Seconds, block, from_scalar, item, needed
 from rlsim.scenario.quantity import MistakeError
@@ -68,11 +68,20 @@ class PassRate(Block):
     _short = model_validator(mode="before")(from_scalar("mean", int, float))
 
 
+def _whole_keys(value: object) -> object:
+    """Steps as whole numbers: the keys of a YAML mapping are read as text."""
+    if isinstance(value, dict):
+        return {int(key) if str(key).isdigit() else key: factor for key, factor in value.items()}
+    return value
+
+
 class Drift(Block):
     """How lengths change over steps; a bare number is growth per step."""
 
     per_step: float | None = item(None, "drift: relative growth of the mean length per step", gt=-1)
-    table: dict[int, float] | None = item(None, "drift table: length factor by step")
+    table: Annotated[dict[int, float], BeforeValidator(_whole_keys)] | None = item(
+        None, "drift table: length factor by step"
+    )
 
     _short = model_validator(mode="before")(from_scalar("per_step", int, float))
 

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import pytest
+
+from rlsim.errors import NotModelled
+from rlsim.scenario import loads_scenario
+from rlsim.scenario.not_modelled import NOT_MODELLED
+
+from .text import BASE, changed
+
+POOLS = "cluster: {pools: {train: {gpu: h100-sxm, gpus: 8}, roll: {gpu: h20, gpus: 8, nic: 50 GB/s}}}"
+REFUSED = [
+    ("cluster: {gpu: h100-sxm, gpus: 16, nic: 50 GB/s}", POOLS, "cluster.pools", 3),
+    ("nic: 50 GB/s}", "links: [{between: [a, b], bandwidth: 400 GB/s, latency: 1 ms}]}", "cluster.links", 3),
+    ("nic: 50 GB/s", "oversubscription: 2.0", "cluster.oversubscription = 2.0", 3),
+    ("model: Qwen/Qwen2.5-7B", "model: {base: Qwen/Qwen2.5-7B, lora: {rank: 32, targets: all-linear, sync: adapter}}",
+     "model.lora", 2),
+    ("  prompts: 32", "  algorithm: ppo\n  prompts: 32", "workload.algorithm = ppo", 5),
+    ("  prompts: 32", "  images: {per_prompt: 2, tokens: 1200}\n  prompts: 32", "workload.images", 5),
+    ("  prompts: 32", "  turns: {count: {mean: 4, max: 9}, tokens: {mean: 300, max: 2048}, observation_tokens: 200, "
+     "wait: {mean: 3 s, p99: 30 s}, kv: drop, workers: 512, timeout: 60 s}\n  prompts: 32", "workload.turns", 5),
+    ("  prompts: 32", "  drift: 0.01\n  prompts: 32", "workload.drift", 5),
+    ("  prompts: 32", "  drift: {table: {0: 1.0, 100: 1.4}}\n  prompts: 32", "workload.drift", 5),
+    ("  prompts: 32", "  pass_rate: {mean: 0.4, concentration: 2}\n  prompts: 32", "workload.pass_rate", 5),
+    ("  prompts: 32", "  reward: {kind: environment}\n  prompts: 32", "workload.reward.kind = environment", 5),
+    ("run: {steps: 3}", "roles: {reference: {gpus: 8, tp: 8}}", "roles.reference", 14),
+    ("run: {steps: 3}", "roles: {critic: {gpus: 8}}", "roles.critic", 14),
+    ("trainer: {gpus: 8, ", "trainer: {gpus: 8, pool: train, ", "trainer.pool = train", 12),
+    ("trainer: {gpus: 8, ", "trainer: {gpus: 8, optimizer_device: nvme, ", "trainer.optimizer_device = nvme", 12),
+    ("trainer: {gpus: 8, ", "trainer: {gpus: 8, precision: fp8, ", "trainer.precision = fp8", 12),
+    ("rollout: {gpus: 8, tp: 2}", "rollout: [{gpus: 4, tp: 2}, {gpus: 4, tp: 4}]", "rollout[1]", 13),
+    ("rollout: {gpus: 8,", "rollout: {role: decode, gpus: 8,", "rollout.role = decode", 13),
+    ("rollout: {gpus: 8,", "rollout: {speculative: {method: mtp, acceptance: 0.8}, gpus: 8,",
+     "rollout.speculative", 13),
+    ("max_staleness: 2", "policy: verl", "async.policy = verl", 11),
+    ("max_staleness: 2", "theta: 0.5", "async.theta = 0.5", 11),
+    ("max_staleness: 2", "sync_every: 4", "async.sync_every = 4", 11),
+    ("max_staleness: 2", "require_batches: 4", "async.require_batches = 4", 11),
+    ("max_staleness: 2", "queue: 1", "async.queue = 1", 11),
+    ("run: {steps: 3}", "weight_sync: {strategy: filesystem}", "weight_sync.strategy = filesystem", 14),
+    ("run: {steps: 3}", "run: {checkpoint_every: 20}", "run.checkpoint_every = 20", 14),
+    ("run: {steps: 3}", "run: {eval: {every: 10, prompts: 500}}", "run.eval", 14),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "key", "line"), REFUSED, ids=[f"{row[2]}" for row in REFUSED])
+def test_refused_by_name(old: str, new: str, key: str, line: int) -> None:
+    if key.split(" ")[0] not in _rows():
+        pytest.skip("modelled by now")
+    text = changed((old, new)).split("variants:")[0]
+    with pytest.raises(NotModelled) as caught:
+        loads_scenario(text, "case.yaml")
+    assert str(caught.value) == f"case.yaml:{line}: not modelled yet: {key}"
+
+
+def _rows() -> set[str]:
+    return {row[0] for row in NOT_MODELLED}
+
+
+def test_mistakes_come_before_refusals() -> None:
+    with pytest.raises(Exception, match="has no unit") as caught:
+        loads_scenario(changed(("nic: 50 GB/s", "nic: 50, oversubscription: 2.0")))
+    assert not isinstance(caught.value, NotModelled)
+
+
+def test_inert_blocks_are_not_refused() -> None:
+    text = changed(("schedule: async", "schedule: sync"), ("max_staleness: 2", "policy: verl, theta: 0.5"))
+    assert loads_scenario(text).variants[0].async_.theta == 0.5
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        "{kind: rule}",
+        "{kind: sandbox, seconds: {mean: 3 s, p99: 20 s}, workers: 256, timeout: 30 s, retries: 1}",
+        "{kind: model, seconds: 0.2 s, workers: 64}",
+    ],
+)
+def test_accepted_rewards(reward: str) -> None:
+    base = loads_scenario(changed(("  prompts: 32", f"  reward: {reward}\n  prompts: 32"))).variants[0]
+    assert reward.startswith("{kind: " + base.workload.reward.kind)
+
+
+def test_the_base_has_nothing_unmodelled() -> None:
+    assert loads_scenario(BASE).variants
