@@ -20,7 +20,7 @@ from rlsim.costs import training_pipeline as pipeline
 from rlsim.costs.training_case import Case, Floats, TrainingKernels, case_of
 from rlsim.costs.training_floor import floor_seconds, model_flops
 from rlsim.costs.training_packing import Ints, MicroBatches, Rules, micro_batches
-from rlsim.costs.training_sharding import exposed, update_traffic
+from rlsim.costs.training_sharding import once_per_update, update_traffic
 from rlsim.costs.training_times import PARTS, EndTimes, LayerTimes
 
 if TYPE_CHECKING:
@@ -82,9 +82,9 @@ class TrainingCosts:
         fixed = case.profile.value("update_fixed_s" if train else "logprob_fixed_s")
         parts["fixed"] = fixed + batch.count * case.profile.value("microbatch_host_s")
         if train:
-            reduce, gather = self._traffic
-            beside = np.array([schedule.last_backward, schedule.first_forward])
-            parts["dp_comm"] += float(exposed(case, np.array([reduce, gather]), beside).sum())
+            parts["dp_comm"] += once_per_update(
+                case, self._traffic, (schedule.last_backward, schedule.first_forward), batch.count
+            )
             parts["optimizer"] = self._optimizer
         flops = model_flops(case, lengths, train)
         return StepTime(

@@ -52,6 +52,19 @@ def layer_traffic(case: Case, layer: Layer) -> LayerTraffic:
     return LayerTraffic(gather, reduce)
 
 
+def once_per_update(case: Case, traffic: tuple[float, float], beside: tuple[float, float], micro_batches: int) -> float:
+    """Exposed seconds of (reduce, gather) in one update, beside the (last backward, first forward).
+
+    `dp_overlap` of what could hide does: the option that reduces while the backward runs is off by default in some
+    frameworks. ZeRO-2 keeps no whole gradient and so reduces in every micro-batch.
+    """
+    both, cover = np.array(traffic), np.array(beside)
+    overlap = case.profile.value("dp_overlap")
+    cost = overlap * exposed(case, both, cover) + (1 - overlap) * both
+    turns = micro_batches if case.layout.backend == "zero" and case.layout.zero_stage == 2 else 1
+    return float(turns * cost[0] + cost[1])
+
+
 def exposed(case: Case, traffic: Floats, beside: Floats) -> Floats:
     """What traffic beside compute costs: the excess, or what its kernels take from compute while it is hidden.
 

@@ -56,3 +56,17 @@ def test_traffic_beside_compute_costs_its_excess_or_its_share() -> None:
     c = case(QWEN_7B, overlap_sm_share=0.1)
     beside = np.array([10.0, 10.0])
     assert sharding.exposed(c, np.array([12.0, 5.0]), beside).tolist() == pytest.approx([2.0, 0.5])
+
+
+def test_zero_2_reduces_in_every_micro_batch() -> None:
+    text = QWEN_7B.replace("fsdp2", "zero, zero_stage: 2")
+    each = case(text, dp_overlap=0.0)
+    assert sharding.once_per_update(each, (3.0, 1.0), (9.0, 9.0), 4) == pytest.approx(13.0)
+    once = case(LLAMA_70B, dp_overlap=0.0)
+    assert sharding.once_per_update(once, (3.0, 1.0), (9.0, 9.0), 4) == pytest.approx(4.0)
+
+
+def test_hidden_reductions_cost_nothing() -> None:
+    c = case(LLAMA_70B, dp_overlap=1.0)
+    assert sharding.once_per_update(c, (3.0, 1.0), (9.0, 9.0), 4) == pytest.approx(0.0)
+    assert sharding.once_per_update(c, (3.0, 1.0), (2.0, 9.0), 4) == pytest.approx(1.0)
