@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 from simpy import Event
 
-from rlsim.sim.fleet import Completion
 from rlsim.sim.ledger import STALE, Ints
 from rlsim.sim.loop import Loop
+from rlsim.sim.request import Completion
 from rlsim.sim.trainer import Process
 
 

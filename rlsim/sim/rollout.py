@@ -11,11 +11,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlsim.sim.clock import Clock
-from rlsim.sim.fleet import Completion, Fleet
+from rlsim.sim.fleet import Fleet
 from rlsim.sim.ledger import Ledger
 from rlsim.sim.prices import Costs
 from rlsim.sim.recorder import PoolCounts, Recorder
-from rlsim.sim.request import Request
+from rlsim.sim.request import Completion, Request
 from rlsim.sim.reward import RewardPool
 
 
@@ -98,7 +98,7 @@ class RolloutPool:
         stats = self.fleet.stats
         return PoolCounts(
             busy=stats.busy_seconds,
-            prefill=stats.prefill_seconds,
+            prefill=stats.prefill_seconds - stats.reprefill_seconds,
             reprefill=stats.reprefill_seconds,
             batch_seconds=stats.batch_seconds,
             generated=stats.generated_tokens,

@@ -1,0 +1,66 @@
+"""One sample on its way through the rollout engines."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+NOT_RUNNING = -1
+
+
+class Request:
+    """A sample: what it is, and where it stands on its engine.
+
+    id, group       sample number; samples of one group share their prompt
+    prompt          prompt tokens
+    response        response tokens to generate, already cut at the cap
+    done            response tokens generated so far
+    arrived         when it was submitted
+    version         policy version at submission
+    start           when it was first admitted to a batch
+    context         after admission: its context in iteration k of its engine is `k + context`
+    finish          iteration count at which it is done, NOT_RUNNING while it waits or is prefilled
+    todo            prompt tokens still to prefill before it decodes
+    shared          KV blocks that it shares with its group
+    prefilled       whether it has been prefilled before: doing it again is a re-prefill
+    """
+
+    __slots__ = (
+        "arrived",
+        "context",
+        "done",
+        "finish",
+        "group",
+        "id",
+        "prefilled",
+        "prompt",
+        "response",
+        "shared",
+        "start",
+        "todo",
+        "version",
+    )
+
+    def __init__(
+        self, id: int, group: int, prompt: int, response: int, done: int = 0, arrived: float = 0.0, version: int = 0
+    ) -> None:
+        self.id = id
+        self.group = group
+        self.prompt = prompt
+        self.response = response
+        self.done = done
+        self.arrived = arrived
+        self.version = version
+        self.start = math.nan
+        self.context = 0
+        self.finish = NOT_RUNNING
+        self.todo = 0
+        self.shared = 0
+        self.prefilled = False
+
+
+class Completion(NamedTuple):
+    """A sample's last token, at `time`."""
+
+    time: float
+    request: Request
