@@ -179,13 +179,16 @@ def held_parameters(case: Case, layer: Layer) -> tuple[float, float]:
 def attention_seconds(case: Case, tokens: Floats, pairs: Floats) -> Floats:
     """Forward of the attention core of one layer: max(FLOPs/(peak·efficiency), q, k, v, o through HBM once).
 
-    FLOPs 2·heads·(d_qk + d_v) per pair; heads or sequence divided over tp, cp and ulysses.
+    FLOPs 2·heads·(d_qk + d_v) per pair; heads or sequence divided over tp, cp and ulysses. The profile's efficiency is
+    that of heads of 128; smaller ones spend a larger share of the time on exponentials, d/(d + 64) being left for the
+    tensor cores (FlashAttention-3: 64 wide reaches three quarters of 128 wide).
     """
     a = case.model.attention
+    width = min(1.0, 1.5 * a.head_dim / (a.head_dim + 64))
     share = case.rows / case.layout.tp
     flops = 2.0 * a.heads * (a.head_dim + a.v_head_dim) * pairs * share
     moved = (a.heads + a.kv_heads) * (a.head_dim + a.v_head_dim) * ACTIVATION * tokens * share
-    rate = case.gpu.peak_flops["bf16"] * case.profile.value("attention_forward_efficiency")
+    rate = case.gpu.peak_flops["bf16"] * case.profile.value("attention_forward_efficiency") * width
     return np.asarray(np.maximum(flops / rate, moved / case.gpu.hbm_bandwidth))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -76,3 +78,13 @@ def test_eager_layers_stream_more() -> None:
     more = case(QWEN_7B, elementwise_eager=3.0)
     layer = c.model.layers[0]
     assert layers.streamed_bytes(more, layer) == pytest.approx(3 * layers.streamed_bytes(c, layer))
+
+
+def test_narrow_heads_are_less_efficient() -> None:
+    # 64 wide: 1.5·64/128 = 3/4 of the efficiency of 128 wide
+    wide = case(QWEN_7B)
+    a = wide.model.attention
+    narrow = replace(wide, model=replace(wide.model, attention=replace(a, head_dim=64, v_head_dim=64)))
+    pairs = np.array([8192.0**2 / 2])
+    whole, half = (float(layers.attention_seconds(c, TOKENS, pairs)[0]) for c in (wide, narrow))
+    assert half / whole == pytest.approx(0.5 / 0.75)
