@@ -11,12 +11,15 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from dataclasses import dataclass
+from functools import cached_property
 from heapq import heappop, heappush
 from math import ceil, inf, sqrt
 
+import numpy as np
+
 from rlsim.sim.rank import NEVER, Rank
 from rlsim.sim.request import Request
-from rlsim.sim.surface import Surface
+from rlsim.sim.surface import Floats, Surface
 
 TOLERANCE = 1e-12  # relative: a boundary at T counts as before T
 INFINITY = inf
@@ -32,15 +35,19 @@ class Rows:
         self.joint: list[float] = surface.joint.tolist()
         self._lines: list[tuple[list[float], list[float]] | None] = [None] * len(surface.rank_rows)
 
+    @cached_property
+    def arrays(self) -> tuple[Floats, Floats]:
+        """(intercepts, slopes), float64[B+1, K-1]: row b on segment j is intercept + slope·c."""
+        knots, rows = self.surface.knots, self.surface.rank_rows
+        slopes = np.diff(rows, axis=1) / np.diff(knots)
+        return rows[:, :-1] - slopes * knots[:-1], slopes
+
     def lines(self, b: int) -> tuple[list[float], list[float]]:
         """(intercepts, slopes) of row b by segment."""
         found = self._lines[b]
         if found is None:
-            knots, row = self.knots, self.surface.rank_rows[b].tolist()
-            spans = range(len(knots) - 1)
-            slopes = [(row[j + 1] - row[j]) / (knots[j + 1] - knots[j]) for j in spans]
-            found = ([row[j] - slopes[j] * knots[j] for j in spans], slopes)
-            self._lines[b] = found
+            intercepts, slopes = self.arrays
+            found = self._lines[b] = (intercepts[b].tolist(), slopes[b].tolist())
         return found
 
 
@@ -170,6 +177,16 @@ class Engine:
             gone += lost.values()
             self._refresh(index, rank)
         return gone
+
+    def clear(self, k: int, t: float) -> None:
+        """Stand idle at boundary k with nothing on any rank: all that ran has finished."""
+        self.k, self.t = k, t
+        self._ends.clear()
+        for index, rank in enumerate(self.ranks):
+            rank.clear(k)
+            self._refresh(index, rank)
+        self._dirty.clear()
+        self._idle()
 
     # --- decide ---------------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rlsim.sim.engine import TOLERANCE, Engine, Rows, Stats
 from rlsim.sim.request import Completion, Request
 from rlsim.sim.router import ROUTERS
+from rlsim.sim.runout import can_run_out, run_out
 from rlsim.sim.surface import Surface
 
 Counters = dict[str, npt.NDArray[np.generic]]
@@ -113,6 +114,9 @@ class Fleet:
         self._early = []
         for number, engine in enumerate(self.engines):
             while engine.end < inf:
+                if can_run_out(engine):
+                    done += [(c.time, number, c.request.id, c) for c in run_out(engine)]
+                    break
                 time = engine.end
                 done += [(time, number, request.id, Completion(time, request)) for request in engine.play()]
                 engine.plan()

@@ -71,6 +71,14 @@ class Rank:
         """Samples that wait or run here."""
         return len(self.waiting) + len(self.running)
 
+    def clear(self, k: int) -> None:
+        """Nothing runs here any more; counters stand at iteration k."""
+        self.running.clear()
+        self.members.clear()
+        self.b = self.contexts = self.used = 0
+        self.offsets = [0] * self.block
+        self.used_at = k
+
     # --- KV blocks ----------------------------------------------------------------------------------------------------
 
     def need(self, k: int) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlsim.sim.clock import Clock
-from rlsim.sim.fleet import Fleet
+from rlsim.sim.fleet import Counters, Fleet
 from rlsim.sim.ledger import Ledger
 from rlsim.sim.prices import Costs
 from rlsim.sim.recorder import PoolCounts, Recorder
@@ -38,7 +38,7 @@ class RolloutPool:
             return
         now, rows = self.clock.now, np.asarray(ids)
         columns = (self.ledger[name][rows].tolist() for name in ("group", "prompt", "response"))
-        self.fleet.submit([Request(*row, 0, now, version) for row in zip(ids, *columns, strict=True)], now)
+        self.fleet.submit([Request(i, g, p, r, 0, now, version) for i, g, p, r in zip(ids, *columns, strict=True)], now)
         if self._busy_since is None:
             self._busy_since = now
 
@@ -106,5 +106,6 @@ class RolloutPool:
             preemptions=stats.preemptions,
         )
 
-    def counters(self) -> dict[str, np.ndarray]:
-        return {"time": np.zeros(0), "running": np.zeros(0), "kv_tokens": np.zeros(0)}
+    def counters(self) -> Counters:
+        """Running sequences and KV tokens of all engines over time."""
+        return self.fleet.counters()
