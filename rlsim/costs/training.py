@@ -76,6 +76,8 @@ class TrainingCosts:
     # --- one pass ---------------------------------------------------------------------------------------------------
     def _step(self, lengths: Ints, train: bool) -> StepTime:
         case = self.case
+        if not len(lengths):
+            return StepTime(0.0, {}, {"measured": 0.0, "scaled": 0.0, "roofline": 0.0}, 0.0, 0.0, 0)
         batch = micro_batches(lengths, self._rules(train), [w for w, _ in case.model.windows])
         schedule = self._schedule(batch, train)
         parts = schedule.parts

@@ -136,3 +136,15 @@ def test_a_faster_resource_never_slows_a_pass(name: str, parameter: str) -> None
 
 def test_the_slowest_of_many_gpus_paces() -> None:
     assert costs(QWEN_7B, gpu_speed_spread=0.02).case.slowest == pytest.approx(1.047, abs=0.002)
+
+
+def test_nothing_to_train_on_costs_nothing() -> None:
+    assert costs(QWEN_7B).update(np.array([], dtype=np.int64)).seconds == 0.0
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(1, 200), st.integers(0, 1000))
+def test_few_samples_leave_ranks_idle_and_still_add_up(n: int, seed: int) -> None:
+    lengths = np.random.default_rng(seed).integers(1, 4000, n)
+    adds_up(costs(LLAMA_70B).update(lengths))
+    adds_up(costs(QWEN_7B, "framework=verl").logprob(lengths))
