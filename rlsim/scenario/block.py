@@ -17,7 +17,7 @@ from rlsim.scenario.quantity import BYTES, PRICE, RATE, SECONDS, Dimension, pars
 class Block(BaseModel):
     """A mapping of the scenario file: unknown keys are errors, values do not change after loading."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, populate_by_name=True, allow_inf_nan=False)
 
 
 def _quantity(dimension: Dimension) -> BeforeValidator:

@@ -235,7 +235,8 @@ def partial_rollout_is_consistent(s: Scenario) -> Iterator[Complaint]:
 
 
 def _divisor_near(number: int, near: int) -> int:
-    return min((d for d in range(1, number + 1) if number % d == 0), key=lambda d: abs(d - near))
+    """The largest divisor that is not above `near` (nor above 100,000, which bounds the search)."""
+    return next(d for d in range(min(near, number, 100_000), 0, -1) if number % d == 0)
 
 
 CHECKS: tuple[Check, ...] = (

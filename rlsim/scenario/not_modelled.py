@@ -50,17 +50,12 @@ NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("rollout.pool", lambda s: s.rollout[0].pool, _given),
     ("rollout.role", lambda s: s.rollout[0].role, _other_than("mixed")),
     ("rollout.speculative", lambda s: s.rollout[0].speculative, _given),
-    ("rollout.deterministic", lambda s: s.rollout[0].deterministic, _other_than(False)),
     ("async.policy", _async("policy"), _other_than("areal", None)),
     ("async.theta", _async("theta"), _given),
     ("async.sync_every", _async("sync_every"), _given),
     ("async.require_batches", _async("require_batches"), _given),
     ("async.queue", _async("queue"), _given),
-    (
-        "weight_sync.strategy",
-        lambda s: s.weight_sync.strategy,
-        _other_than("auto", "ipc", "root-fanout", "broadcast", "p2p"),
-    ),
+    ("weight_sync.strategy", lambda s: s.weight_sync.strategy, lambda strategy: strategy == "delta"),
     ("run.checkpoint_every", lambda s: s.run.checkpoint_every, _given),
     ("run.eval", lambda s: s.run.eval, _given),
 )

@@ -141,6 +141,7 @@ _WORDS: Mapping[str, Callable[[Any, Mapping[str, Any]], tuple[str, str]]] = {
     "int_type": _kind("a whole number"),
     "int_from_float": _kind("a whole number"),
     "float_type": _kind("a number"),
+    "finite_number": _kind("a finite number"),
     "bool_type": _kind("true or false"),
     "string_type": _kind("text", 'text; put numbers into quotes, for example "0.6"'),
     "string_too_short": _kind("a name"),

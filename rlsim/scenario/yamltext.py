@@ -27,7 +27,10 @@ def read_yaml(text: str, file: str) -> tuple[Any, Marks]:
     except YAMLError as error:
         raise UserError(f"not valid YAML: {' '.join(str(error).split())}", file=file) from None
     marks: Marks = {}
-    data = _plain(yaml, node, (), file, marks) if node is not None else None
+    try:
+        data = _plain(yaml, node, (), file, marks) if node is not None else None
+    except RecursionError:
+        raise UserError("an anchor contains itself, or blocks are nested too deeply", file=file) from None
     return data, marks
 
 

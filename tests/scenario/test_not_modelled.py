@@ -37,7 +37,7 @@ REFUSED = [
     ("max_staleness: 2", "sync_every: 4", "async.sync_every = 4", 11),
     ("max_staleness: 2", "require_batches: 4", "async.require_batches = 4", 11),
     ("max_staleness: 2", "queue: 1", "async.queue = 1", 11),
-    ("run: {steps: 3}", "weight_sync: {strategy: filesystem}", "weight_sync.strategy = filesystem", 14),
+    ("run: {steps: 3}", "weight_sync: {strategy: delta}", "weight_sync.strategy = delta", 14),
     ("run: {steps: 3}", "run: {checkpoint_every: 20}", "run.checkpoint_every = 20", 14),
     ("run: {steps: 3}", "run: {eval: {every: 10, prompts: 500}}", "run.eval", 14),
 ]  # fmt: skip
