@@ -90,15 +90,16 @@ def gemm_seconds(case: Case, gemms: list[Gemm], tokens: Floats) -> tuple[Floats,
 
 
 def one_gemm(case: Case, rows: Floats, n: int, k: int, dtype: str) -> Timed:
-    """[rows, k] x [k, n] as it runs for hours: max(kernel table x derate, FLOPs / the rate that power allows).
+    """[rows, k] x [k, n] as it runs for hours: max(kernel table, FLOPs / the rate that power allows) x derate.
 
-    Tables are short runs at boost clock. Provenance is that of the last row count.
+    Tables are short runs at boost clock. The derate is what else training adds: gaps between launches, operand layouts
+    of the backward. Provenance is that of the last row count.
     """
     m = np.maximum(rows, 1e-3)
     seconds, _ = case.kernels.gemm_seconds(m, n, k, dtype)
     _, source = case.kernels.gemm_seconds(m[-1:], n, k, dtype)
     power = 2.0 * m * n * k / sustained_flops(case, dtype)
-    return np.maximum(seconds * case.profile.value("gemm_derate"), power), source
+    return np.maximum(seconds, power) * case.profile.value("gemm_derate"), source
 
 
 def sustained_flops(case: Case, dtype: str) -> float:
