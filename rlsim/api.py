@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
@@ -42,10 +42,14 @@ class Check:
 
 @dataclass(frozen=True)
 class Outcome:
-    """One variant: its summary (JSON contract), and the whole result when it was asked for and is feasible."""
+    """One variant: its summary (JSON contract), and the whole result when it was asked for and is feasible.
+
+    `sync_seconds`: what the weight sync would take by each strategy that the placement allows; empty if infeasible.
+    """
 
     summary: dict[str, Any]
     result: Result | None
+    sync_seconds: Mapping[str, float]
 
 
 @dataclass(frozen=True)
@@ -136,9 +140,9 @@ def _outcome(report: Check, steps: int | None, seed: int | None, keep: bool) -> 
     if not report.feasible:
         labels = _labels(report.scenario, seed)
         count = steps or report.scenario.run.steps
-        return Outcome(infeasible_summary(labels, settings(report.scenario), count, report.memory), None)
+        return Outcome(infeasible_summary(labels, settings(report.scenario), count, report.memory), None, {})
     result = _play(report, steps, seed)
-    return Outcome(result.summary(), result if keep else None)
+    return Outcome(result.summary(), result if keep else None, dict(result.costs.sync.alternatives))
 
 
 def _play(report: Check, steps: int | None, seed: int | None) -> Result:

@@ -57,7 +57,7 @@ def run(
         from rlsim.views import text
 
         for comparison in comparisons:
-            text.show(text.summary(comparison.summaries, comparison.header))
+            text.show(text.summary(comparison))
         if out is not None:
             typer.echo(f"wrote {out}/ (summary.json, *.parquet, trace.json for ui.perfetto.dev, report.html)")
     if not any(s["feasible"] for s in summaries):

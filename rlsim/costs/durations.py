@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import gamma, log, sqrt
 from statistics import NormalDist
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ class Durations:
 
 def constant(seconds: float) -> Durations:
     """Every event takes the same time."""
-    return Durations(lambda u: np.ones_like(u), seconds)
+    return Durations(np.ones_like, seconds)
 
 
 def durations(spec: SecondsSpec) -> Durations:
@@ -56,42 +57,46 @@ def durations(spec: SecondsSpec) -> Durations:
     if family == "constant" and centre is not None:
         return constant(centre)
     if family == "uniform":
-        return Durations(lambda u: low + (high - low) * u, 1.0)
+        return Durations(partial(_between, low, high), 1.0)
     if centre is None:
         name, centre = next((n, v) for n in PERCENTILES if (v := getattr(spec, n)) is not None)
-        unit = FAMILIES[family](spec.sigma or DEFAULT_SPREAD[family])
+        unit = partial(FAMILIES[family], spec.sigma or DEFAULT_SPREAD[family])
         return Durations(unit, centre / float(unit(np.array([PERCENTILES[name]]))[0]), low, high)
-    unit = FAMILIES[family](_spread(spec, family, centre))
+    unit = partial(FAMILIES[family], _spread(spec, family, centre))
     scale = centre if spec.mean is not None else centre / float(unit(np.array([0.5]))[0])
     return Durations(unit, scale, low, high)
 
 
-def _lognormal(sigma: float) -> Callable[[Array], Array]:
+def _between(low: float, high: float, u: Array) -> Array:
+    return low + (high - low) * u
+
+
+def _lognormal(sigma: float, u: Array) -> Array:
     """Mean 1: exp(sigma*z - sigma^2/2)."""
     from scipy.special import ndtri
 
-    return lambda u: np.exp(sigma * ndtri(u) - sigma * sigma / 2)
+    return np.asarray(np.exp(sigma * ndtri(u) - sigma * sigma / 2))
 
 
-def _gamma(variation: float) -> Callable[[Array], Array]:
+def _gamma(variation: float, u: Array) -> Array:
     """Mean 1, standard deviation `variation`."""
     from scipy.special import gammaincinv
 
     shape = 1.0 / variation**2
-    return lambda u: np.asarray(gammaincinv(shape, u) / shape, dtype=np.float64)
+    return np.asarray(gammaincinv(shape, u) / shape)
 
 
-def _weibull(inverse_shape: float) -> Callable[[Array], Array]:
+def _weibull(inverse_shape: float, u: Array) -> Array:
     """Mean 1: (-ln(1-u))^(1/k) / Gamma(1 + 1/k)."""
-    return lambda u: (-np.log1p(-np.minimum(u, 1 - 1e-16))) ** inverse_shape / gamma(1 + inverse_shape)
+    return np.asarray((-np.log1p(-np.minimum(u, 1 - 1e-16))) ** inverse_shape / gamma(1 + inverse_shape))
 
 
-def _pareto(inverse_index: float) -> Callable[[Array], Array]:
+def _pareto(inverse_index: float, u: Array) -> Array:
     """Mean 1 with tail index a = 1/inverse_index > 1: (a-1)/a * (1-u)^(-1/a)."""
-    return lambda u: (1 - inverse_index) * np.maximum(1 - u, 1e-16) ** -inverse_index
+    return np.asarray((1 - inverse_index) * np.maximum(1 - u, 1e-16) ** -inverse_index)
 
 
-FAMILIES: dict[str, Callable[[float], Callable[[Array], Array]]] = {
+FAMILIES: dict[str, Callable[[float, Array], Array]] = {
     "lognormal": _lognormal,
     "gamma": _gamma,
     "weibull": _weibull,
@@ -121,13 +126,11 @@ def _spread(spec: SecondsSpec, family: str, centre: float) -> float:
     return _bisect(FAMILIES[family], p, ratio, median=spec.mean is None, top=0.95 if family == "pareto" else 3.0)
 
 
-def _bisect(
-    family: Callable[[float], Callable[[Array], Array]], p: float, ratio: float, *, median: bool, top: float
-) -> float:
+def _bisect(family: Callable[[float, Array], Array], p: float, ratio: float, *, median: bool, top: float) -> float:
     low, high = 1e-3, top
     for _ in range(60):
         middle = (low + high) / 2
-        unit = family(middle)
-        found = float(unit(np.array([p]))[0]) / (float(unit(np.array([0.5]))[0]) if median else 1.0)
+        found = float(family(middle, np.array([p]))[0])
+        found /= float(family(middle, np.array([0.5]))[0]) if median else 1.0
         low, high = (middle, high) if found < ratio else (low, middle)
     return (low + high) / 2

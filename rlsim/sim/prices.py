@@ -66,6 +66,10 @@ class Sync(Protocol):
 
     @property
     def sources(self) -> Mapping[str, float]: ...
+    @property
+    def alternatives(self) -> Mapping[str, float]:
+        """Seconds by every strategy that the placement allows."""
+        ...
 
 
 class Switch(Protocol):

@@ -33,5 +33,4 @@ def write(comparisons: Sequence[Comparison], folder: Path) -> None:
             pd.concat(frames, ignore_index=True).to_parquet(folder / f"{table}.parquet")
     if results:
         perfetto.write(results, folder / "trace.json")
-    header = "\n".join(c.header for c in comparisons)
-    html.write(results, summaries, header, folder / "report.html")
+    html.write(comparisons, folder / "report.html")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 from rich.console import Console
 
-from rlsim.result import Result
+from rlsim.api import Comparison
 from rlsim.views import plots, text
 
 STYLE = """
@@ -23,31 +22,36 @@ body{background:#16181c;color:#e6e6e6}pre{background:#20242b}.figure{background:
 """
 
 
-def write(results: Sequence[Result], summaries: Sequence[dict[str, Any]], header: str, path: Path) -> None:
-    """Write the report: summary, phase bars, timelines, tail curve, memory bars."""
-    shown = [s for s in summaries if s["feasible"]]
-    figures: list[go.Figure] = []
-    if results:
-        figures = [plots.phase_bars(shown), plots.pool_bars(shown), plots.tail_curve(results)]
-        figures += [plots.timeline(result) for result in results]
-        figures.append(plots.memory_bars(results))
-    body = "\n".join(f'<div class="figure">{_div(figure)}</div>' for figure in figures)
-    title = escape(header.splitlines()[0])
+def write(comparisons: Sequence[Comparison], path: Path) -> None:
+    """Write the report: per scenario the summary, phase bars, tail curve, timelines, memory bars."""
+    body = "\n".join(_section(c) for c in comparisons)
+    title = escape(comparisons[0].header.splitlines()[0])
     page = (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style>'
-        f"<script>{get_plotlyjs()}</script></head><body><h1>{title}</h1>"
-        f"<pre>{escape(_plain(summaries, header))}</pre>{body}</body></html>"
+        f"<script>{get_plotlyjs()}</script></head><body>{body}</body></html>"
     )
     path.write_text(page, encoding="utf-8")
+
+
+def _section(answer: Comparison) -> str:
+    shown = [s for s in answer.summaries if s["feasible"]]
+    figures: list[go.Figure] = []
+    if answer.results:
+        figures = [plots.phase_bars(shown), plots.pool_bars(shown), plots.tail_curve(answer.results)]
+        figures += [plots.timeline(result) for result in answer.results]
+        figures.append(plots.memory_bars(answer.results))
+    drawn = "\n".join(f'<div class="figure">{_div(figure)}</div>' for figure in figures)
+    title = escape(answer.header.splitlines()[0])
+    return f"<h1>{title}</h1><pre>{escape(_plain(answer))}</pre>{drawn}"
 
 
 def _div(figure: go.Figure) -> str:
     return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))
 
 
-def _plain(summaries: Sequence[dict[str, Any]], header: str) -> str:
+def _plain(answer: Comparison) -> str:
     console = Console(width=140, highlight=False, color_system=None)
     with console.capture() as capture:
-        console.print(text.summary(summaries, header))
+        console.print(text.summary(answer))
     return capture.get()

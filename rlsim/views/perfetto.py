@@ -15,6 +15,7 @@ from rlsim.result import Result
 from rlsim.views.palette import label
 
 MICRO = 1e6
+MAX_POINTS = 20_000  # points of one counter; the trace of a long run stays small enough to open
 
 
 def write(results: Sequence[Result], path: Path) -> None:
@@ -28,26 +29,31 @@ def write(results: Sequence[Result], path: Path) -> None:
 
 def _events(result: Result, pid: int) -> list[dict[str, Any]]:
     spans = result.spans
-    tracks = {name: tid for tid, name in enumerate(dict.fromkeys(spans["track"]), start=1)}
+    tracks = {name: tid for tid, name in enumerate(dict.fromkeys(spans["track"].astype(str)), start=1)}
     events: list[dict[str, Any]] = [_name("process_name", pid, 0, result.variant)]
     events += [_name("thread_name", pid, tid, name) for name, tid in tracks.items()]
-    for row in spans.itertuples(index=False):
+    columns = [spans[name].astype(str).tolist() for name in ("name", "track", "phase")]
+    columns += [spans[name].to_numpy().tolist() for name in ("start", "end", "step")]
+    for name, track, phase, start, end, step in zip(*columns, strict=True):
         events.append(
             {
                 "ph": "X",
                 "pid": pid,
-                "tid": tracks[row.track],
-                "name": label(str(row.name)),
-                "cat": str(row.phase),
-                "ts": round(row.start * MICRO, 3),
-                "dur": round((row.end - row.start) * MICRO, 3),
-                "args": {"step": int(row.step)},
+                "tid": tracks[track],
+                "name": label(name),
+                "cat": phase,
+                "ts": round(start * MICRO, 3),
+                "dur": round((end - start) * MICRO, 3),
+                "args": {"step": step},
             }
         )
-    for row in result.counters.itertuples(index=False):
-        at = round(row.time * MICRO, 3)
-        events.append(_counter("running batch", pid, at, "sequences", int(row.running)))
-        events.append(_counter("KV in use", pid, at, "tokens", int(row.kv_tokens)))
+    counters = result.counters
+    stride = max(1, len(counters) // MAX_POINTS)
+    points = [counters[name].to_numpy()[::stride].tolist() for name in ("time", "running", "kv_tokens")]
+    for time, running, tokens in zip(*points, strict=True):
+        at = round(time * MICRO, 3)
+        events.append(_counter("running batch", pid, at, "sequences", running))
+        events.append(_counter("KV in use", pid, at, "tokens", tokens))
     return events
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rlsim.api import Comparison
 from rlsim.views import verdict
 from rlsim.views.palette import PHASES, colour, label
 
@@ -16,17 +18,42 @@ Summary = Mapping[str, Any]
 Cell = Callable[[Summary], str]
 
 
-def summary(summaries: Sequence[Summary], header: str) -> RenderableType:
-    """The whole answer of `rlsim run`: header, table, bottlenecks, comparison, assumptions."""
-    parts: list[RenderableType] = [Text(header, style="bold")]
+def summary(answer: Comparison) -> RenderableType:
+    """The whole answer of `rlsim run`: header, table, bottlenecks, comparison, weight sync, assumptions."""
+    summaries = answer.summaries
+    parts: list[RenderableType] = [Text(answer.header, style="bold"), Text("")]
     if any(s["feasible"] for s in summaries):
-        parts.append(_table(summaries))
+        parts += [_table(summaries), Text("")]
     parts += [problem_text(s) for s in summaries if not s["feasible"]]
-    parts += [_line("Bottleneck", f"{s['variant']}: {s['bottleneck']}") for s in summaries if s["feasible"]]
-    parts += [_line("Comparison", sentence) for sentence in verdict.sentences(summaries)]
+    parts += _list("Bottleneck", [f"{s['variant']}: {s['bottleneck']}" for s in summaries if s["feasible"]])
+    parts += _list("Comparison", verdict.sentences(summaries))
+    parts += _list("Weight sync by strategy", _strategies(answer))
     shared = [a for s in summaries for a in (s["assumptions"] or [])]
-    parts += [_line("Assumed", a) for a in dict.fromkeys(shared)]
+    parts += _list("Assumed", list(dict.fromkeys(shared)), "dim")
     return Group(*parts)
+
+
+def _list(title: str, lines: Sequence[str], style: str = "") -> list[RenderableType]:
+    """A title and its lines, wrapped under it; nothing when there are none."""
+    if not lines:
+        return []
+    return [
+        Text(title, style="bold"),
+        *[Padding(Text(line, style=style), (0, 0, 0, 2), expand=False) for line in lines],
+    ]
+
+
+def _strategies(answer: Comparison) -> list[str]:
+    """Seconds of each strategy, cheapest first; variants with the same figures share a line."""
+    lines: dict[str, list[str]] = {}
+    for outcome in answer.outcomes:
+        if not outcome.sync_seconds:
+            continue
+        one = outcome.summary["weight_sync"]
+        ranked = sorted(outcome.sync_seconds.items(), key=lambda item: item[1])
+        times = ", ".join(f"{n} {t:.2f} s" + (" (in use)" if n == one["strategy"] else "") for n, t in ranked)
+        lines.setdefault(f"{times}; floor {one['floor_seconds']:.2f} s", []).append(outcome.summary["variant"])
+    return [f"{', '.join(names)}: {times}" for times, names in lines.items()]
 
 
 def show(renderable: RenderableType) -> None:
@@ -44,10 +71,6 @@ def problem_text(one: Summary) -> RenderableType:
         lines.append(Text(f"  {p['role']}: needs {p['need_gib']:.1f} GiB, has {p['have_gib']:.1f} GiB; {p['by']}"))
         lines.append(Text(f"  nearest change: {p['fix']}"))
     return Group(*lines)
-
-
-def _line(kind: str, text: str) -> Text:
-    return Text.assemble((f"{kind}: ", "bold"), text)
 
 
 def _table(summaries: Sequence[Summary]) -> Table:

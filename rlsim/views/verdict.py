@@ -19,12 +19,12 @@ def sentences(summaries: Sequence[Summary]) -> list[str]:
     on_policy = [s for s in feasible if not s["staleness"]["max"]]
     off_policy = [s for s in feasible if s["staleness"]["max"]]
     if len(on_policy) > 1:
-        lines.append("On-policy: " + _duel(sorted(on_policy, key=_step)))
+        lines += ["On-policy: " + line for line in _duels(sorted(on_policy, key=_step))]
     if on_policy and off_policy:
         base = min(on_policy, key=_step)
         lines += [_gain(s, base) for s in sorted(off_policy, key=_step)]
     if not lines and len(feasible) > 1:
-        lines.append(_duel(sorted(feasible, key=_step)))
+        lines += _duels(sorted(feasible, key=_step))
     lines += [f"{s['variant']} does not fit: {s['problems'][0]['fix']}" for s in summaries if not s["feasible"]]
     return lines
 
@@ -33,8 +33,12 @@ def _step(summary: Summary) -> float:
     return float(summary["step_time_s"]["mean"])
 
 
-def _duel(ranked: Sequence[Summary]) -> str:
-    first, second = ranked[0], ranked[1]
+def _duels(ranked: Sequence[Summary]) -> list[str]:
+    """The fastest against each of the others, in their order."""
+    return [_duel(ranked[0], other) for other in ranked[1:]]
+
+
+def _duel(first: Summary, second: Summary) -> str:
     ratio = _step(second) / _step(first)
     if ratio < 1 + NOISE:
         apart = f"({ratio - 1:.0%} apart, under the noise of real runs)"

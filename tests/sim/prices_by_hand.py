@@ -95,6 +95,10 @@ class Sync:
     def sources(self) -> Mapping[str, float]:
         return {"scaled": self.seconds}
 
+    @property
+    def alternatives(self) -> Mapping[str, float]:
+        return {self.strategy: self.seconds}
+
 
 @dataclass(frozen=True)
 class Controller:
