@@ -189,7 +189,7 @@ class Fleet:
     # --- inside -----------------------------------------------------------------------------------------------------------------
 
     def _advance(self, now: float) -> None:
-        self._early += self.play(now, False)
+        self._early = self.play(now, False)  # what was there is in what play returns
 
     def _stop(self, now: float) -> None:
         """Bring every engine to a standstill at `now`."""
