@@ -1,3 +1,20 @@
-"""rlsim: simulate one GRPO training step of a large language model, cluster and all."""
+"""rlsim: simulate one GRPO training step of a large language model, cluster and all.
+
+The public functions are imported when they are first used, so that `import rlsim` costs nothing.
+"""
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+__all__ = ["Result", "check", "compare", "load_scenario", "simulate"]
+
+if TYPE_CHECKING:
+    from rlsim.api import Result, check, compare, load_scenario, simulate
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from rlsim import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'rlsim' has no attribute {name!r}")
