@@ -131,6 +131,11 @@ class SecondsModel:
         return float(np.clip(self.table, self.low, self.cap) @ MASS / MASS.sum())
 
 
+def constant_seconds(seconds: float) -> SecondsModel:
+    """Every event takes the same time."""
+    return SecondsModel(np.full_like(SCORES, seconds), seconds, seconds)
+
+
 @lru_cache(maxsize=128)
 def seconds_model(spec: SecondsSpec) -> SecondsModel:
     """The distribution of a duration block."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.costs.durations import Durations, constant, durations
+from rlsim.workload import SecondsModel, constant_seconds, seconds_model
 
 if TYPE_CHECKING:
     from rlsim.system import System
@@ -27,7 +27,7 @@ class RewardCosts:
 
     kind: str
     workers: int | None
-    attempt: Durations
+    attempt: SecondsModel
     timeout: float = np.inf
     retries: int = 0
     factor: float = 1.0
@@ -58,9 +58,9 @@ def reward_costs(system: System) -> RewardCosts:
     """The rewards of a system: the scenario's seconds, else the profile's for that kind."""
     reward = system.scenario.workload.reward
     if reward.seconds is not None:
-        attempt = durations(reward.seconds)
+        attempt = seconds_model(reward.seconds)
     else:
         default = {"rule": "reward_rule_s", "sandbox": "reward_sandbox_s", "model": "reward_model_s"}
-        attempt = constant(system.profile.value(default[reward.kind]) if reward.kind in default else 0.0)
+        attempt = constant_seconds(system.profile.value(default[reward.kind]) if reward.kind in default else 0.0)
     timeout = reward.timeout if reward.timeout is not None else np.inf
     return RewardCosts(reward.kind, reward.workers, attempt, timeout, reward.retries)

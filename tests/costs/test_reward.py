@@ -5,25 +5,27 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlsim.costs.durations import Durations, constant
 from rlsim.costs.reward import RewardCosts, reward_costs
+from rlsim.scenario.schema_lengths import SecondsSpec
+from rlsim.workload import constant_seconds, seconds_model
 from tests.costs.systems import QWEN_7B, system
 
 RNG = np.random.default_rng
+UNIFORM = seconds_model(SecondsSpec(distribution="uniform", min="0 s", max="2 s"))
 
 
 def test_a_rule_takes_the_same_time_for_all() -> None:
-    assert RewardCosts("rule", None, constant(0.005)).seconds(RNG(0), 3).tolist() == [0.005] * 3
+    assert RewardCosts("rule", None, constant_seconds(0.005)).seconds(RNG(0), 3).tolist() == [0.005] * 3
 
 
 def test_a_time_out_cuts_a_try() -> None:
     """10 s of work, 3 s allowed, no retry: 3 s."""
-    assert RewardCosts("sandbox", 4, constant(10.0), timeout=3.0).seconds(RNG(0), 2).tolist() == [3.0, 3.0]
+    assert RewardCosts("sandbox", 4, constant_seconds(10.0), timeout=3.0).seconds(RNG(0), 2).tolist() == [3.0, 3.0]
 
 
 def test_retries_add_tries() -> None:
     """Two retries of a try that always times out: 3 * 3 = 9 s."""
-    costs = RewardCosts("sandbox", 4, constant(10.0), timeout=3.0, retries=2)
+    costs = RewardCosts("sandbox", 4, constant_seconds(10.0), timeout=3.0, retries=2)
     assert costs.seconds(RNG(0), 2).tolist() == [9.0, 9.0]
 
 
@@ -31,12 +33,12 @@ def test_only_timed_out_samples_are_tried_again() -> None:
     """Uniform 0-2 s, limit 1 s: half stop at 1 s and then take min(u, 1): mean 0.75 + 0.5 * 0.75 = 1.125
     s.
     """
-    costs = RewardCosts("sandbox", 4, Durations(lambda u: 2.0 * u, 1.0), timeout=1.0, retries=1)
+    costs = RewardCosts("sandbox", 4, UNIFORM, timeout=1.0, retries=1)
     assert costs.seconds(RNG(0), 200_000).mean() == pytest.approx(1.125, rel=0.01)
 
 
 def test_scaling_multiplies_every_duration() -> None:
-    costs = RewardCosts("sandbox", 4, Durations(lambda u: 2.0 * u, 1.0), timeout=1.0, retries=1)
+    costs = RewardCosts("sandbox", 4, UNIFORM, timeout=1.0, retries=1)
     np.testing.assert_allclose(costs.scaled(3.0).seconds(RNG(1), 50), 3.0 * costs.seconds(RNG(1), 50))
 
 
