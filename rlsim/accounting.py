@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
+from scipy.special import stdtrit
 
 from rlsim.sim import ledger as fates
 from rlsim.sim.prices import Costs
@@ -23,7 +23,7 @@ SOURCES = ("measured", "scaled", "roofline")
 def step_time(seconds: Floats) -> dict[str, float | None]:
     """Statistics of the step time. ci95: half width of the mean's 95% interval, t·s/√n; null for one step."""
     n = len(seconds)
-    ci95 = float(stats.t.ppf(0.975, n - 1) * seconds.std(ddof=1) / np.sqrt(n)) if n > 1 else None
+    ci95 = float(stdtrit(n - 1, 0.975) * seconds.std(ddof=1) / np.sqrt(n)) if n > 1 else None
     return {
         "mean": float(seconds.mean()),
         "p50": float(np.median(seconds)),

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from rlsim import accounting
 from rlsim.bottleneck import bottleneck
@@ -19,6 +18,9 @@ from rlsim.sim.recorder import PHASES, POOL, Step
 from rlsim.sim.run import Run, play
 from rlsim.sim.settings import Settings
 from rlsim.sim.work import Draw
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Efficiency = Callable[[float], float]
 FIGURES = (
@@ -146,6 +148,8 @@ class Result:
     @cached_property
     def steps(self) -> pd.DataFrame:
         """One row per measured step; phases and the rollout pool's account in seconds."""
+        import pandas as pd
+
         return pd.DataFrame([{"seed": run.seed, **_row(s, run.warmup)} for run in self.runs for s in run.steps])
 
     @cached_property
@@ -155,16 +159,22 @@ class Result:
         Times are NaN and versions -1 for what has not happened; `step` is -1 - warm-up steps for a sample
         that no step trained.
         """
+        import pandas as pd
+
         return pd.concat([_sample_frame(run) for run in self.runs], ignore_index=True)
 
     @cached_property
     def spans(self) -> pd.DataFrame:
         """The timeline: spans of one `group` of GPUs never overlap; warm-up steps have negative numbers."""
+        import pandas as pd
+
         return pd.concat([_span_frame(run) for run in self.runs], ignore_index=True)
 
     @cached_property
     def counters(self) -> pd.DataFrame:
         """Running sequences and KV tokens of the whole rollout pool over time (first seed)."""
+        import pandas as pd
+
         return pd.DataFrame(self.runs[0].counters)
 
 
@@ -230,6 +240,8 @@ def _row(step: Step, warmup: int) -> dict[str, Any]:
 
 
 def _sample_frame(run: Run) -> pd.DataFrame:
+    import pandas as pd
+
     ledger = run.ledger
     trained = ledger["fate"] == fates.TRAINED
     version, begun = ledger["train_version"], ledger["begin_version"]
@@ -255,6 +267,8 @@ def _sample_frame(run: Run) -> pd.DataFrame:
 
 
 def _span_frame(run: Run) -> pd.DataFrame:
+    import pandas as pd
+
     spans = run.spans
     return pd.DataFrame(
         {
