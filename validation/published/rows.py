@@ -16,7 +16,8 @@ class Row:
     status     predicted | fitted | repeat (its recipe was fitted in another version) | skipped
     held_out   prediction of a fit that never saw the row's model; None where nothing was fitted
     p10, p90   of the prediction; None where it has no interval
-    floor      physics' bound, same unit as a time; None where the quantity is a rate
+    floor      physics' bound in the row's own unit: no time is below it, no rate above
+    work       what a constant MFU explains: model FLOPs over all GPUs' dense peak, in the row's unit
     parts      seconds by cause, for reading
     """
 
@@ -34,6 +35,7 @@ class Row:
     p10: float | None = None
     p90: float | None = None
     floor: float | None = None
+    work: float = 0.0
     status: str = PREDICTED
     note: str = ""
     parts: dict[str, float] = field(default_factory=dict)

@@ -54,7 +54,9 @@ def convert(record: Record) -> TrainingCase:
         "micro_batch_size": local,
     }
     return TrainingCase(
-        scenario=scenario(record.id, MODELS[c["model"]], {"gpu": "h100-sxm", "hbm_bandwidth": "2.4 TB/s"}, trainer, samples),
+        scenario=scenario(
+            record.id, MODELS[c["model"]], {"gpu": "h100-sxm", "hbm_bandwidth": "2.4 TB/s"}, trainer, samples
+        ),
         samples=samples,
         length=length,
         measured=samples * length / (rate * gpus),

@@ -18,6 +18,7 @@ import numpy as np
 
 from rlsim.costs.kernels import kernels_for
 from rlsim.costs.training import StepTime, TrainingCosts
+from rlsim.model import forward_flops
 from rlsim.scenario import scenario_from_dict
 from rlsim.system import System, resolve
 
@@ -54,9 +55,7 @@ class TrainingCase:
     note: str = ""
 
 
-def scenario(
-    name: str, model: str, cluster: dict[str, Any], trainer: dict[str, Any], samples: int
-) -> dict[str, Any]:
+def scenario(name: str, model: str, cluster: dict[str, Any], trainer: dict[str, Any], samples: int) -> dict[str, Any]:
     """A scenario around a trainer and its global batch. The rollout block has to be there and is not used."""
     gpus = trainer["gpus"]
     return {
@@ -98,6 +97,13 @@ def price(case: TrainingCase, values: Mapping[str, float] | None = None) -> tupl
         for part, value in step.parts.items():
             parts[part] = parts.get(part, 0.0) + weight * value
     return seconds, floor, parts
+
+
+def work(case: TrainingCase) -> float:
+    """Model FLOPs of the update over the dense bf16 peak of all GPUs, seconds."""
+    resolved = system(case, "none")
+    flops = 3.0 * forward_flops(resolved.model, np.full(case.samples, case.length, dtype=np.int64))
+    return float(flops / (resolved.trainer.gpus * resolved.trainer_pool.gpu.peak_flops["bf16"]))
 
 
 def update(case: TrainingCase, recompute: str, values: Mapping[str, float] | None = None) -> StepTime:
