@@ -70,9 +70,9 @@ class Asynchronous:
                 self._watch = clock.event()
                 yield self._watch
             horizon = min(clock.peek(), self._scored[0][0] if self._scored else math.inf)
-            if horizon == math.inf and not fleet.in_flight:
-                raise RuntimeError("the trainer waits for groups, but none are in flight")
             self._play(horizon)
+            if horizon == math.inf and not (fleet.in_flight or self._scored):
+                raise RuntimeError("the trainer waits for groups, but none are in flight")
             yield clock.at(fleet.now)
             self._accept()
 

@@ -123,6 +123,19 @@ class Engine:
         """Samples that wait or run here."""
         return sum(rank.load for rank in self.ranks)
 
+    def under_way(self, now: float) -> tuple[float, int, int]:
+        """What of the planned stretch lies before `now`, in whole iterations: (seconds, decoding sequences, tokens)."""
+        steps, end, bound = 0, self.t, now + TOLERANCE * abs(now)
+        if self.end == INFINITY:
+            return 0.0, 0, 0
+        for piece in self._pieces:
+            n = fitting(piece, bound)
+            if n:
+                steps, end = steps + n, boundary(piece, n)
+            if n < piece[1]:
+                break
+        return end - self.t, self._batch, steps * self._batch
+
     def submit(self, index: int, request: Request) -> None:
         """Queue a request at rank `index`; `notice` makes the engine look at it."""
         self.ranks[index].waiting.append(request)

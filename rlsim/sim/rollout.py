@@ -96,12 +96,16 @@ class RolloutPool:
             self.recorder.pool("busy", self._busy_since, now)
             self._busy_since = now
         stats = self.fleet.stats
+        busy, batch_seconds, generated = stats.busy_seconds, stats.batch_seconds, stats.generated_tokens
+        for engine in self.fleet.engines:
+            seconds, batch, tokens = engine.under_way(now)
+            busy, batch_seconds, generated = busy + seconds, batch_seconds + batch * seconds, generated + tokens
         return PoolCounts(
-            busy=stats.busy_seconds,
+            busy=busy,
             prefill=stats.prefill_seconds - stats.reprefill_seconds,
             reprefill=stats.reprefill_seconds,
-            batch_seconds=stats.batch_seconds,
-            generated=stats.generated_tokens,
+            batch_seconds=batch_seconds,
+            generated=generated,
             reprefilled=stats.reprefilled_tokens,
             preemptions=stats.preemptions,
         )

@@ -20,17 +20,22 @@ from rlsim.sim.work import Draw
 
 @dataclass(frozen=True)
 class Run:
-    """What one seed recorded. `steps` are the measured ones; ledger and spans hold the warm-up too.
+    """What one seed recorded, the `warmup` first steps included.
 
     counters   columns time, running, kv_tokens of the whole rollout pool
     """
 
     seed: int
     warmup: int
-    steps: tuple[Step, ...]
+    history: tuple[Step, ...]
     ledger: Ledger
     spans: Spans
     counters: Mapping[str, npt.NDArray[np.generic]]
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The measured steps."""
+        return self.history[self.warmup :]
 
     def measured_samples(self) -> npt.NDArray[np.int64]:
         """Numbers of the samples that the measured steps trained on."""
@@ -53,7 +58,7 @@ def play(settings: Settings, costs: Costs, draw: Draw, steps: int, seed: int) ->
     return Run(
         seed=seed,
         warmup=settings.warmup,
-        steps=tuple(loop.recorder.steps[settings.warmup :]),
+        history=tuple(loop.recorder.steps),
         ledger=loop.ledger,
         spans=loop.recorder.spans,
         counters=loop.pool.counters(),

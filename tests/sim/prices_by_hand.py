@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from rlsim.sim.surface import Surface
 
 from rlsim.sim.prices import Costs, Gpus
 from rlsim.sim.settings import Settings
+from rlsim.sim.surface import Surface
 
 SLOTS = 64
 
