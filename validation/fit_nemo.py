@@ -34,7 +34,7 @@ PARAMETERS = (
     "engine_step_per_seq_s",
     "refit_gather_rate",
     "refit_fixed_s",
-    "moe_layer_floor_s",
+    "moe_layer_sync_s",
     "expert_imbalance",
     "gemm_derate",
     "step_fixed_s",

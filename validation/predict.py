@@ -29,7 +29,7 @@ TRAINING: Mapping[str, Callable[[Record], TrainingCase]] = {
     "simumax_b200_training": simumax.convert,
     "torchtitan_training": torchtitan.convert,
 }
-INFORMED = frozenset({"simumax_b200_training", "torchtitan_training"})
+INFORMED = frozenset(set(TRAINING) - {"prime_rl_trainer_benchmarks"})
 """Training sources that the generic profile's priors were set with: their rows count as fitted."""
 FITTED_VERSION = "v0.4.0"
 """The version of NeMo-RL that its profile is fitted on."""

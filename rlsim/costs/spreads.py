@@ -25,7 +25,7 @@ TRAINING: Rules = {
     "ep_comm": (("nic_efficiency", -1), ("expert_imbalance", 1)),
     "dp_comm": (("nic_efficiency", -1),),
     "pp_comm": (("nic_efficiency", -1),),
-    "moe_floor": (("moe_layer_floor_s", 1),),
+    "moe_floor": (("moe_layer_sync_s", 1),),
     "host": (("layer_floor_s", 1),),
     "bubble": COMPUTE,
     "imbalance": COMPUTE,

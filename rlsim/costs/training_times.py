@@ -89,6 +89,15 @@ class LayerTimes:
             return "moe_floor", self.case.profile.value("moe_layer_floor_s")
         return "host", self.case.profile.value("layer_floor_s")
 
+    @cached_property
+    def stalls(self) -> float:
+        """Seconds that the GPU stands idle in one pass of a MoE layer.
+
+        The dispatcher reads the experts' token counts on the host, so the host can't launch ahead: what follows each
+        read-out waits for it. Adds to GPU time, however long that is.
+        """
+        return self.case.profile.value("moe_layer_sync_s") if self.layer.moe else 0.0
+
     def passes(self, batch: MicroBatches, train: bool) -> tuple[Floats, Floats]:
         """(forward, backward) seconds [parts, ranks, micro-batches] of this layer; backward zeros unless `train`.
 
@@ -136,11 +145,12 @@ class LayerTimes:
         return out
 
     def _finish(self, parts: Floats, streamed: float, traffic: float, floors: float) -> Floats:
-        """Add token-independent streaming, the host's floor, and the exposed traffic of weights."""
+        """Add token-independent streaming, stalls, the host's floor, and the exposed traffic of weights."""
         live = parts[0] > 0
         parts[0] += np.where(live, streamed, 0.0)
-        busy = parts.sum(axis=0)
         name, least = self.floor
+        parts[PARTS.index(name)] += np.where(live, self.stalls * floors, 0.0)
+        busy = parts.sum(axis=0)
         parts[PARTS.index(name)] += np.where(live, np.maximum(0.0, least * floors - busy), 0.0)
         busy = np.maximum(busy, least * floors)
         parts[PARTS.index("dp_comm")] += np.where(live, exposed(self.case, np.array(traffic), busy), 0.0)

@@ -118,6 +118,14 @@ def test_the_hosts_floor_binds_on_small_micro_batches() -> None:
     assert slow.seconds > free.seconds
 
 
+def test_moe_layers_stall_on_every_pass() -> None:
+    # micro-batches x layers of a stage x (forward + recompute and backward) x 1 ms more, whatever the GPU time
+    text = DEEPSEEK_V3
+    free, slow = costs(text).update(LENGTHS), costs(text, moe_layer_sync_s=0.001).update(LENGTHS)
+    assert slow.parts["moe_floor"] > 0.0
+    assert slow.seconds - free.seconds > free.micro_batches * 3 * 0.001
+
+
 def test_log_probs_have_their_own_budget() -> None:
     small = costs(LLAMA_70B, "trainer.logprob_micro_batch_tokens=10240").logprob(LENGTHS)
     large = costs(LLAMA_70B, "trainer.logprob_micro_batch_tokens=65536").logprob(LENGTHS)

@@ -47,6 +47,7 @@ ROUND = {
     "elementwise_fused": 1.0,
     "elementwise_eager": 1.0,
     "moe_layer_floor_s": 0.0,
+    "moe_layer_sync_s": 0.0,
     "layer_floor_s": 0.0,
     "update_fixed_s": 0.0,
     "logprob_fixed_s": 0.0,
