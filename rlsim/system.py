@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from rlsim import catalog
 from rlsim.catalog import GpuSpec
 from rlsim.catalog.profiles import Profile, profile_for
+from rlsim.errors import UserError
 from rlsim.layout import EngineLayout, TrainLayout, engine_layout, train_layout
 from rlsim.model import ModelSpec
 from rlsim.scenario.schema import RolloutEntry, Scenario
@@ -72,8 +73,13 @@ def resolve(scenario: Scenario) -> System:
 
     Raises `UserError` with file and line for an unknown GPU or model and for layouts that do not divide.
     """
-    pool = cluster_pool(scenario)
-    model = catalog.model(scenario.model.base)
+    try:
+        pool = cluster_pool(scenario)
+        model = catalog.model(scenario.model.base)
+        profile = profile_for(scenario.framework.name, scenario.costs.profile)
+    except UserError as error:
+        where = f" ({error.file})" if error.file else ""
+        raise scenario.error(error.key or "model", error.message + where, error.fix) from None
     rollout = tuple(RolloutPart(entry, pool, engine_layout(scenario, entry, model)) for entry in scenario.rollout)
     return System(
         scenario=scenario,
@@ -81,7 +87,7 @@ def resolve(scenario: Scenario) -> System:
         trainer_pool=pool,
         trainer=train_layout(scenario, model),
         rollout=rollout,
-        profile=profile_for(scenario.framework.name, scenario.costs.profile),
+        profile=profile,
         assumptions=(),
     )
 

@@ -17,19 +17,23 @@ from rlsim.scenario.variants import nearest
 
 @dataclass(frozen=True)
 class Complaint:
-    """One thing that is wrong: key, message, what would be right."""
+    """One thing that is wrong: key, message, what would be right. `missing`: the key is not there."""
 
     path: Path
     message: str
     fix: str | None
+    missing: bool = False
 
 
 def user_error(complaints: list[Complaint], source: Source) -> UserError:
-    """The first complaint in the order of the file, and how many more there are."""
+    """The first complaint in the order of the file, and how many more there are.
 
-    def order(complaint: Complaint) -> tuple[bool, int]:
+    What is written wrong comes before what is missing: a default may be missing only because of it.
+    """
+
+    def order(complaint: Complaint) -> tuple[bool, bool, int]:
         mark = source.find(complaint.path)
-        return (mark is None, mark.line or 0 if mark is not None else 0)
+        return (complaint.missing, mark is None, mark.line or 0 if mark is not None else 0)
 
     first = min(complaints, key=order)
     message = first.message
@@ -45,7 +49,7 @@ def complaints_of(error: ValidationError, data: Any, model: type[BaseModel]) -> 
     for item in error.errors(include_url=False):
         path = _real_path(item["loc"], data, item["type"])
         message, fix = _words(item, path, model)
-        complaint = Complaint(path, message, fix)
+        complaint = Complaint(path, message, fix, item["type"] == "missing")
         known = next((p for p in found if p[: len(path)] == path or path[: len(p)] == p), None)
         if known is None:
             found[path] = complaint
