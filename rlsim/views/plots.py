@@ -136,7 +136,7 @@ def _style(figure: go.Figure, height: int) -> go.Figure:
         height=height,
         margin={"l": 10, "r": 10, "t": 50, "b": 10},
         font={"family": "system-ui, sans-serif", "size": 13},
-        legend={"orientation": "h", "y": -0.25},
+        legend={"traceorder": "normal"},
     )
     figure.update_yaxes(automargin=True)
     figure.update_xaxes(automargin=True)
