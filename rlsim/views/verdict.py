@@ -1,5 +1,5 @@
-"""Plain sentences that compare the variants of one scenario with its first one: how much faster, by which phases, and at
-what price in staleness. On-policy and off-policy gains are told apart: the second are bought with older samples."""
+"""Plain sentences that compare the variants of one scenario with its first one: how much faster, by which phases, and
+at what price in staleness. On-policy and off-policy gains are told apart: the second are bought with older samples."""
 
 from __future__ import annotations
 

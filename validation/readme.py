@@ -1,0 +1,79 @@
+"""Writes the generated parts of README.md: the scenario tables and the headline of the validation page.
+
+`python -m validation.readme` rewrites them; a test holds the page equal to what this writes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlsim import api
+from rlsim.views import verdict
+from rlsim.views.palette import PHASES, label
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "validation.md"
+Summary = Mapping[str, Any]
+
+
+def generated(text: str) -> str:
+    """The page with its generated parts written anew."""
+    text = re.sub(r"<!-- table (\S+) -->\n.*?<!-- end -->", lambda m: _block(m, scenario_table), text, flags=re.S)
+    return re.sub(r"<!-- (validation) -->\n.*?<!-- end -->", lambda m: _block(m, _headline), text, flags=re.S)
+
+
+def _block(found: re.Match[str], write: Callable[[str], str]) -> str:
+    head = found.group(0).split("\n", 1)[0]
+    return f"{head}\n{write(found.group(1)).strip()}\n<!-- end -->"
+
+
+def scenario_table(file: str) -> str:
+    """All variants of a scenario file side by side, and how each compares with the first."""
+    shown = [s for s in api.compare(api.load_scenario(ROOT / file).variants).summaries if s["feasible"]]
+    rows = [["seconds per step", *[s["variant"] for s in shown]]]
+    rows.append(["**step time**", *[f"**{s['step_time_s']['mean']:.1f}**" for s in shown]])
+    rows.append(["p10–p90 of the prediction", *[_interval(s) for s in shown]])
+    for name in PHASES:
+        if any(s["phases_s"][name] > 0.005 * s["step_time_s"]["mean"] for s in shown):
+            rows.append([label(name), *[f"{s['phases_s'][name]:.1f}" for s in shown]])
+    rows.append(["tail: under a quarter of the samples runs", *[_tail(s) for s in shown]])
+    rows.append(["busy, trainer / rollout", *[_busy(s) for s in shown]])
+    rows.append(["staleness, mean (versions)", *[f"{s['staleness']['mean']:.1f}" for s in shown]])
+    rows.append(["$ per step", *[f"{s['cost']['usd_per_step']:.2f}" for s in shown]])
+    rows.append(["time from measured kernels", *[f"{s['provenance']['measured']:.0%}" for s in shown]])
+    sentences = "\n".join(f"- {line}" for line in verdict.sentences(shown))
+    return f"{_markdown(rows)}\n\n{sentences}\n"
+
+
+def _interval(one: Summary) -> str:
+    return f"{one['prediction_interval_s']['p10']:.0f}–{one['prediction_interval_s']['p90']:.0f}"
+
+
+def _tail(one: Summary) -> str:
+    tail = one["tail"]
+    return "–" if tail is None or tail["seconds"] is None else f"{tail['seconds']:.1f}"
+
+
+def _busy(one: Summary) -> str:
+    use = one["utilization"]
+    return f"{use['trainer']:.0%} / {use['rollout']:.0%}"
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    lines.insert(1, "|---|" + "--:|" * (len(rows[0]) - 1))
+    return "\n".join(lines)
+
+
+def _headline(_: str) -> str:
+    """The scores of the validation page."""
+    scores = PAGE.read_text(encoding="utf-8").split("## Scores")[1].split("\n## ")[0]
+    return scores.strip()
+
+
+if __name__ == "__main__":
+    README.write_text(generated(README.read_text(encoding="utf-8")), encoding="utf-8")
