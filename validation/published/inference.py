@@ -2,7 +2,8 @@
 
 - TensorRT-LLM's overview: all requests queued at once (3,000 of 1024/1024, 1,500 of 8192/1024 and 1024/8192, 1,000 of
   the 32k cases, as its page says), FP8 weights and KV, 95% of the free memory for KV, `DEPn` = attention DP and EP over
-  n GPUs. Played through the rollout engine. gpt-oss is published in MXFP4, whatever the column "FP8" says.
+  n GPUs. Played through the rollout engine. Its Llama and Qwen checkpoints have one FP8 scale per tensor, and gpt-oss
+  MXFP4 weights with bf16 arithmetic and KV; rlsim's engines know block-scaled FP8 only.
 - SGLang's and DeepSeek's large EP: one decode iteration at the published batch and context, one prefill of the
   published tokens per device. Both balance experts (EPLB, redundant copies): popularity is uniform, where rlsim's
   rollouts have the skew of real routing. EP 72 is taken as 64, the nearest size that divides the experts.
@@ -82,11 +83,13 @@ def _trtllm(record: Record) -> tuple[Case, ...]:
         raise SkipError(f"{c['weights']} rollout is not modelled")
     kind, size = c["parallelism"].rstrip("0123456789"), int("".join(ch for ch in c["parallelism"] if ch.isdigit()))
     engine = {"attn_dp": size, "attn_tp": 1, "moe_ep": size} if kind == "DEP" else {"tp": size}
+    oss = "GPT-OSS" in c["model"]
     cases = []
     for lengths, rate in record.measured["output_tok_s_per_gpu"].items():
         prompt, response = (int(n) for n in lengths.split("/"))
         count = 3000 if max(prompt, response) <= 1024 else 1000 if max(prompt, response) > 8192 else 1500
-        rollout = {"gpus": size, "engine": "trtllm", "dtype": c["weights"].lower(), "kv_dtype": "fp8", **engine}
+        rollout = {"gpus": size, "engine": "trtllm", "dtype": c["weights"].lower(), **engine}
+        rollout["kv_dtype"] = "bf16" if oss else "fp8"
         rollout |= {"memory_utilization": 0.95, "max_num_seqs": min(BATCH, math.ceil(count / _ranks(engine)))}
         cases.append(
             Case(
@@ -95,7 +98,7 @@ def _trtllm(record: Record) -> tuple[Case, ...]:
                 ask=("requests", count, prompt, response),
                 unit=1,
                 measured=float(rate),
-                note="published in MXFP4" if "GPT-OSS" in c["model"] else "",
+                note="MXFP4 weights, bf16 arithmetic" if oss else "" if "DeepSeek" in c["model"] else "FP8 per tensor",
             )
         )
     return tuple(cases)

@@ -16,6 +16,8 @@ import yaml
 from rlsim.errors import UserError
 
 FOLDER = Path(__file__).parent.parent / "records"
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's safe loader where it is there: ten times faster."""
 REQUIRED = ("id", "kind", "spec", "config", "measured")
 
 
@@ -46,7 +48,7 @@ def load(folder: Path = FOLDER) -> tuple[Record, ...]:
 
 def load_file(file: Path) -> tuple[Record, ...]:
     """The records of one file."""
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    content = yaml.load(file.read_text(encoding="utf-8"), Loader=LOADER)
     if not isinstance(content, dict) or not isinstance(content.get("records"), list):
         raise UserError("not a file of records", file=str(file), fix="a mapping with `records: [...]`")
     return tuple(_record(entry, file) for entry in content["records"])

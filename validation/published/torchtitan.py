@@ -1,4 +1,4 @@
-"""torchtitan's benchmark pages: FSDP2 (with TP, PP, CP) on H100s of 500 W and 2.4 TB/s, mean of no more than a read-out.
+"""torchtitan's benchmark pages: FSDP2 (with TP, PP, CP) on H100s of 500 W and 2.4 TB/s, one read-out each.
 
 Sequences are 8,192 tokens where a row does not say (the model configuration's default). The micro-batch is the local
 batch. "selective" is torchtitan's per-operation policy: it keeps attention and every second matmul, so half of a full

@@ -1,0 +1,57 @@
+"""The page and the JSON are made of the rows, whatever they hold."""
+
+from __future__ import annotations
+
+import json
+
+from validation.page import markdown
+from validation.published.rows import FITTED, REPEAT, Row
+from validation.summary import as_dict, drift_pairs
+
+NEMO = "nemo_rl_perf_summary"
+
+
+def row(id_: str, measured: float, status: str, source: str = NEMO) -> Row:
+    return Row(
+        id_,
+        source,
+        "rl_step",
+        "A",
+        "step_time_s",
+        "s",
+        "m",
+        "sync",
+        measured,
+        90.0,
+        95.0,
+        80.0,
+        120.0,
+        1.0,
+        2.0,
+        status,
+    )
+
+
+ROWS = [row("nemo-v0.4.0-a", 100.0, FITTED), row("nemo-v0.5.0-a", 90.0, REPEAT)]
+
+
+def test_json_form() -> None:
+    data = json.loads(json.dumps(as_dict(ROWS)))
+    first = data["rows"][0]
+    assert {"id", "kind", "spec", "source", "quantity", "measured", "predicted", "p10", "p90", "fitted", "note"} <= set(
+        first
+    )
+    assert first["fitted"] is True
+    assert data["summary"]["coverage"] == {"records": 2, "predicted": 2, "why_not": {}}
+    assert data["summary"]["inside_interval"]["share"] == 1.0
+
+
+def test_repeats_show_the_drift() -> None:
+    assert drift_pairs(ROWS) == [(100.0, 90.0)]
+
+
+def test_page_lists_what_it_leaves_out() -> None:
+    text = markdown([*ROWS, row("x", 0.0, FITTED, "inference_only").skipped("not said")], "## Findings\n")
+    assert "| nemo-v0.4.0-a | step_time_s | 100 | 90 | -10% | -5% | fitted |  |" in text
+    assert "not said (1)" in text
+    assert "## Findings" in text
