@@ -1,7 +1,7 @@
 """How long the shipped scenarios take: `python -m pytest benchmarks/test_run_speed.py`.
 
-Whole processes, start-up included, as a user waits for them. `spin` is the same machine counting to ten million: figures
-of two machines, or of one that is busy, compare by it. Peak memory is that of the largest process of the run.
+Whole processes, start-up included, as a user waits for them. `spin` is the same machine counting to ten million: two
+machines, or a busy one, compare by it. Peak memory is that of the largest process of the run.
 """
 
 from __future__ import annotations

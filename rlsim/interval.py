@@ -14,6 +14,7 @@ DRAWS = 4096
 SEED = 20240901
 Z90 = 1.2815515655446004  # 90th percentile of the standard normal
 DEFAULT: Spread = (0.8, 1.25)  # a phase whose profile gives no range: the shipped priors' own accuracy
+SOFTWARE = "software"  # moves all phases together: they are one software stack
 OVERLAPPED = ("one-step-off", "async")
 TRAINER_PATH = ("logprob", "reference", "train", "other")
 ROLLOUT_PATH = ("generate", "prefill", "reprefill", "idle")
@@ -33,6 +34,8 @@ def prediction_interval(
     sync         Σ phase · m
     overlapped   max(Σ rollout path · m, Σ trainer path · m) + sync · m + what the mean step has beyond that
                  (each step's own maximum is above the maximum of the means)
+
+    The spread named `software`, if there is one, multiplies the whole step.
     """
     draws = Draws(spreads)
     if regime not in OVERLAPPED:
@@ -44,6 +47,8 @@ def prediction_interval(
         step = sum(phases.values())
         base = max(sum(trainer.values()), sum(rollout.values())) + phases["weight_sync"]
         total = np.maximum(draws.sum(trainer), draws.sum(rollout)) + draws.sum(sync) + (step - base)
+    if SOFTWARE in spreads:
+        total = total * draws.multiplier(SOFTWARE)
     low, high = np.quantile(total, (0.1, 0.9))
     return float(low), float(high)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from rlsim.catalog.profiles import Profile
-from rlsim.costs.controller import controller_costs
+from rlsim.costs.controller import ControllerCosts, controller_costs
 from rlsim.costs.kernels import kernels_for
 from rlsim.costs.offload import switch_cost
 from rlsim.costs.reward import reward_costs
 from rlsim.costs.rollout import engine_surface
-from rlsim.costs.spreads import Spread, phase_spreads
+from rlsim.costs.spreads import Typical, phase_spreads
+from rlsim.costs.switch_ledger import SwitchCost
 from rlsim.costs.training import TrainingCosts
 from rlsim.costs.transfer import SyncCost, weight_sync_cost
 from rlsim.memory import MemoryReport
@@ -29,38 +32,65 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
     )
     sync = weight_sync_cost(system)
     switch = switch_cost(system)
+    controller = controller_costs(system)
+    surfaces = [surface for surface, _ in engines]
+    typical = _typical(system, training, lengths, surfaces, Driver(sync, switch, controller))
     return Costs(
         engines=engines,
         training=training,
         sync=sync,
         switch=switch,
-        controller=controller_costs(system),
+        controller=controller,
         reward=reward_costs(system),
         memory=memory,
         gpus=_gpus(system),
         gpu_hour=system.trainer_pool.price,
         peak_flops=system.trainer_pool.gpu.peak_flops[system.scenario.trainer.precision],
         hbm_bytes=system.trainer_pool.gpu.hbm_bytes,
-        spreads=_spreads(system, training, sync, [surface for surface, _ in engines], lengths),
-        assumptions=_assumptions(system, lengths, [surface for surface, _ in engines]),
+        spreads=phase_spreads(system.profile, typical),
+        assumptions=_assumptions(system, lengths, surfaces),
     )
 
 
-def _spreads(
-    system: System, training: TrainingCosts, sync: SyncCost, surfaces: list[Surface], lengths: WorkloadLengths
-) -> dict[str, Spread]:
-    """Ranges of the phases, at a typical mini-batch and a typical decode iteration."""
+@dataclass(frozen=True)
+class Driver:
+    """What is paid once a step besides the passes."""
+
+    sync: SyncCost
+    switch: SwitchCost
+    controller: ControllerCosts
+
+
+def _typical(
+    system: System, training: TrainingCosts, lengths: WorkloadLengths, surfaces: list[Surface], once: Driver
+) -> Typical:
+    """Seconds by cause at a typical mini-batch and a typical decode iteration."""
     work = system.scenario.workload
     batch = sample_batch(lengths, np.random.default_rng(0), 0)
     tokens = (batch.prompt_tokens[:, None] + batch.response_tokens).ravel()
     mini = tokens[: max(1, len(tokens) // work.updates.mini_batches)]
-    return phase_spreads(
-        system.profile,
-        training.update(mini).parts,
-        training.logprob(tokens).parts,
-        sync.parts,
-        [_iteration(system.profile, surface, float(tokens.mean())) for surface in surfaces],
+    fixed = sum(seconds for name, seconds in once.switch.parts.items() if name.endswith(":fixed"))
+    moved = once.switch.offload_seconds + once.switch.onload_seconds - fixed
+    return Typical(
+        update=training.update(mini).parts,
+        logprob=training.logprob(tokens).parts,
+        weight_sync=once.sync.parts,
+        iteration=[_iteration(system.profile, surface, float(tokens.mean())) for surface in surfaces],
+        switch={"moved": moved, "fixed": fixed},
+        controller=_controller(system, once.controller, float(tokens.sum()), len(tokens)),
+        reward={"rule" if work.reward.seconds is None else "given": 1.0},
+        fsdp=system.trainer.backend != "megatron",
     )
+
+
+def _controller(system: System, costs: ControllerCosts, tokens: float, samples: int) -> dict[str, float]:
+    """Seconds of the driver in a step by cause: fixed, bytes of the batch, bookkeeping of its samples."""
+    asynchronous = system.scenario.schedule == "async"
+    return {
+        "fixed" if system.scenario.schedule == "sync" else "async_fixed": costs.step_fixed_seconds,
+        "batch": costs.batch_seconds(tokens, 0),
+        "async_samples" if asynchronous else "samples": costs.batch_seconds(0, samples),
+    }
 
 
 def _iteration(profile: Profile, surface: Surface, context: float) -> dict[str, float]:

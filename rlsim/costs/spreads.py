@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rlsim.catalog.profiles import Profile
 
@@ -25,13 +26,14 @@ TRAINING: Rules = {
     "ep_comm": (("nic_efficiency", -1), ("expert_imbalance", 1)),
     "dp_comm": (("nic_efficiency", -1),),
     "pp_comm": (("nic_efficiency", -1),),
-    "moe_floor": (("moe_layer_sync_s", 1),),
+    "moe_floor": (("moe_layer_floor_s", 1), ("moe_layer_sync_s", 1)),
     "host": (("layer_floor_s", 1),),
     "bubble": COMPUTE,
     "imbalance": COMPUTE,
     "optimizer": (("optimizer_hbm_efficiency", -1),),
-    "fixed": (("update_fixed_s", 1),),
 }
+UPDATE: Rules = {**TRAINING, "fixed": (("update_fixed_s", 1),)}
+LOGPROB: Rules = {**TRAINING, "fixed": (("logprob_fixed_s", 1),)}
 WEIGHT_SYNC: Rules = {
     "gather": (("refit_gather_rate", -1),),
     "handover": (("refit_ipc_rate", -1),),
@@ -44,21 +46,28 @@ WEIGHT_SYNC: Rules = {
     "read": (("filesystem_read_rate", -1),),
     "fixed": (("refit_fixed_s", 1),),
 }
+FSDP_SYNC: Rules = {**WEIGHT_SYNC, "gather": (("refit_fsdp_gather_rate", -1),)}
 ROLLOUT: Rules = {
     "kernels": (("rollout_kernel_factor", 1),),
     "host_base": (("engine_step_base_s", 1),),
     "host_per_sequence": (("engine_step_per_seq_s", 1),),
 }
-SWITCH: Rules = {"host_link": (("host_link_rate", -1),), "fixed": (("switch_fixed_s", 1),)}
-CONTROLLER: Rules = {"fixed": (("step_fixed_s", 1),), "batch": (("controller_bytes_rate", -1),)}
+SWITCH: Rules = {"moved": (("host_link_rate", -1),), "fixed": (("switch_fixed_s", 1),)}
+CONTROLLER: Rules = {
+    "fixed": (("step_fixed_s", 1),),
+    "async_fixed": (("async_step_fixed_s", 1),),
+    "batch": (("controller_bytes_rate", -1),),
+    "samples": (("controller_sample_s", 1),),
+    "async_samples": (("async_sample_overhead_s", 1),),
+}
 REWARD: Rules = {"rule": (("reward_rule_s", 1),)}
+Parts = Mapping[str, float]
 
 
-def spread(parts: Mapping[str, float], rules: Rules, profile: Profile) -> Spread:
+def spread(parts: Parts, rules: Rules, profile: Profile) -> Spread:
     """(10th, 90th percentile) of a phase's true duration over the predicted one.
 
-    `parts` are seconds by cause. The profile's `software_noise` is in every phase: the same recipe moves that much
-    between adjacent versions of one framework.
+    `parts` are seconds by cause; only their shares matter. A part without a rule is taken as exact.
     """
     total = sum(parts.values())
     below: dict[str, float] = defaultdict(float)
@@ -69,8 +78,7 @@ def spread(parts: Mapping[str, float], rules: Rules, profile: Profile) -> Spread
             share = seconds / total if total > 0 else 0.0
             below[name] += share * low
             above[name] += share * high
-    low, high = _log_range(profile, "software_noise", 1)
-    return math.exp(-math.hypot(*below.values(), low)), math.exp(math.hypot(*above.values(), high))
+    return math.exp(-math.hypot(*below.values())), math.exp(math.hypot(*above.values()))
 
 
 def _log_range(profile: Profile, name: str, sign: int) -> Spread:
@@ -80,29 +88,39 @@ def _log_range(profile: Profile, name: str, sign: int) -> Spread:
     return (down, up) if sign > 0 else (up, down)
 
 
-def phase_spreads(
-    profile: Profile,
-    update: Mapping[str, float],
-    logprob: Mapping[str, float],
-    weight_sync: Mapping[str, float],
-    iteration: Iterable[Mapping[str, float]],
-) -> dict[str, Spread]:
-    """Every phase's range, from the typical parts of each (seconds; only their shares matter)."""
-    trained, forward = spread(update, TRAINING, profile), spread(logprob, TRAINING, profile)
-    moved, switched = spread(weight_sync, WEIGHT_SYNC, profile), spread({"host_link": 1.0}, SWITCH, profile)
-    engines = [spread(parts, ROLLOUT, profile) for parts in iteration]
+@dataclass(frozen=True)
+class Typical:
+    """Seconds by cause of every phase, at a typical batch. iteration: one decode iteration of each kind of engine."""
+
+    update: Parts
+    logprob: Parts
+    weight_sync: Parts
+    iteration: Sequence[Parts]
+    switch: Parts
+    controller: Parts
+    reward: Parts
+    fsdp: bool
+
+
+def phase_spreads(profile: Profile, typical: Typical) -> dict[str, Spread]:
+    """Every phase's range, and `software`: what adjacent versions of a framework differ by, in all phases at once."""
+    forward = spread(typical.logprob, LOGPROB, profile)
+    switch = spread(typical.switch, SWITCH, profile)
+    engines = [spread(parts, ROLLOUT, profile) for parts in typical.iteration]
     rollout = (min(low for low, _ in engines), max(high for _, high in engines))
+    down, up = _log_range(profile, "software_noise", 1)
     return {
         "rollout": rollout,
         "generate": rollout,
         "prefill": rollout,
         "reprefill": rollout,
-        "reward": spread({"rule": 1.0}, REWARD, profile),
+        "reward": spread(typical.reward, REWARD, profile),
         "logprob": forward,
         "reference": forward,
-        "train": trained,
-        "weight_sync": moved,
-        "offload": switched,
-        "onload": switched,
-        "other": spread({"fixed": 1.0}, CONTROLLER, profile),
+        "train": spread(typical.update, UPDATE, profile),
+        "weight_sync": spread(typical.weight_sync, FSDP_SYNC if typical.fsdp else WEIGHT_SYNC, profile),
+        "offload": switch,
+        "onload": switch,
+        "other": spread(typical.controller, CONTROLLER, profile),
+        "software": (math.exp(-down), math.exp(up)),
     }
