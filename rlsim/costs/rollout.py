@@ -65,14 +65,16 @@ def surface_from(
 ) -> Surface:
     """Rows for every batch 0..max_num_seqs by interpolation, host time `h0 + h1·b` added.
 
-    Eager engines launch every kernel from the host: an iteration takes at least `layers` times the launch time
-    of a layer. Batch-invariant kernels multiply the kernel time. With pipeline stages the host's `h0` recurs
-    for each micro-batch, but the host of one stage works while the others compute: it is counted once.
+    All kernel time takes `rollout_kernel_factor`, what engines lose over composed tables, and batch-invariant
+    kernels a factor of their own. Eager engines launch every kernel from the host: an iteration takes at least
+    `layers` times the launch time of a layer. With pipeline stages the host's `h0` recurs for each micro-batch,
+    but the host of one stage works while the others compute: it is counted once.
     """
     from rlsim.sim.surface import Surface
 
     entry, ranks = part.entry, part.layout.attn_dp
-    factor = profile.value("engine_deterministic_factor") if entry.deterministic else 1.0
+    factor = profile.value("rollout_kernel_factor")
+    factor *= profile.value("engine_deterministic_factor") if entry.deterministic else 1.0
     b = np.arange(int(entry.max_num_seqs) + 1, dtype=np.float64)
     rows = np.stack([np.interp(b, table.batches, column) for column in table.rank.T], axis=1) * factor
     if entry.enforce_eager:

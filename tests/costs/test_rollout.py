@@ -32,12 +32,13 @@ def part(attn_dp: int = 1, **changes: Any) -> Any:
     return SimpleNamespace(entry=SimpleNamespace(**(entry | changes)), layout=SimpleNamespace(attn_dp=attn_dp))
 
 
-def surface(attn_dp: int = 1, **changes: Any) -> Surface:
+def surface(attn_dp: int = 1, rollout_kernel_factor: float | None = None, **changes: Any) -> Surface:
     model = "Qwen/Qwen2.5-7B" if attn_dp == 1 else "deepseek-ai/DeepSeek-V3"
     dtype = "bf16" if attn_dp == 1 else "fp8"
     shape = EngineShape(catalog.model(model), 1, attn_dp, 1, 1, attn_dp, dtype, "bf16", 8)
     table = surface_table.build(kernels_for(catalog.gpu("h100-sxm"), "sglang"), shape, 48, 8192)
-    return surface_from(table, HOST, part(attn_dp, **changes), 100_000, shape.model.num_layers)
+    values = HOST if rollout_kernel_factor is None else HOST.with_values(rollout_kernel_factor=rollout_kernel_factor)
+    return surface_from(table, values, part(attn_dp, **changes), 100_000, shape.model.num_layers)
 
 
 def test_a_row_for_every_batch() -> None:
@@ -53,6 +54,14 @@ def test_a_row_for_every_batch() -> None:
 def test_host_time_is_inside() -> None:
     # 15.23 GB of weights less the embedding (1.09 GB) at 3.35 TB/s: 4.2 ms, plus h0 + h1
     assert surface().row(1, 0) > 4.2e-3 + H0 + H1
+
+
+def test_kernel_time_takes_the_profiles_factor() -> None:
+    """row = 1.2·kernels + h0 + h1·b; a lone prompt 1.2·(base + chunk + pairs) + h0: a fifth more of all but host time."""
+    one, more = surface(attn_dp=32, rollout_kernel_factor=1.0), surface(attn_dp=32, rollout_kernel_factor=1.2)
+    assert more.row(8, 1000) - H0 - 8 * H1 == pytest.approx(1.2 * (one.row(8, 1000) - H0 - 8 * H1))
+    assert more.joint[100] == pytest.approx(1.2 * one.joint[100])
+    assert more.mixed(0, 0, 512, 1e5) - H0 == pytest.approx(1.2 * (one.mixed(0, 0, 512, 1e5) - H0))
 
 
 def test_attention_ranks_share_the_experts() -> None:
