@@ -8,6 +8,7 @@ import numpy as np
 
 from rlsim.costs import surface_table
 from rlsim.costs.engine_step import EngineShape
+from rlsim.costs.kernels.tables import Floats
 from rlsim.costs.surface_table import SurfaceTable
 from rlsim.errors import NotModelled
 
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from rlsim.catalog.profiles import Profile
     from rlsim.sim.surface import Surface
     from rlsim.system import RolloutPart, System
+
+TYPICAL_CONTEXT = 2048.0
+"""Mean context, in tokens, of the iteration whose provenance stands for all."""
 
 
 def engine_shape(system: System, part: RolloutPart) -> EngineShape:
@@ -77,6 +81,7 @@ def surface_from(
     factor *= profile.value("engine_deterministic_factor") if entry.deterministic else 1.0
     b = np.arange(int(entry.max_num_seqs) + 1, dtype=np.float64)
     rows = np.stack([np.interp(b, table.batches, column) for column in table.rank.T], axis=1) * factor
+    kernels = rows
     if entry.enforce_eager:
         rows = np.maximum(rows, layers * profile.value("engine_eager_layer_s"))
     rows = rows + profile.value("engine_step_base_s") + profile.value("engine_step_per_seq_s") * b[:, None]
@@ -92,10 +97,25 @@ def surface_from(
         prefill_seconds=np.concatenate([[0.0], table.prefill]) * factor,
         prefill_pair_seconds=table.pair * factor,
         prefill_base=table.base * factor + profile.value("engine_step_base_s"),
-        provenance=dict(table.provenance),
+        provenance=_provenance(table, kernels, rows, joint, ranks),
         kv_capacity_tokens=kv_capacity_tokens,
         block_size=int(entry.block_size),
         max_num_seqs=int(entry.max_num_seqs),
         max_num_batched_tokens=int(entry.max_num_batched_tokens),
         notes=table.notes,
     )
+
+
+def _provenance(table: SurfaceTable, kernels: Floats, rows: Floats, joint: Floats, ranks: int) -> dict[str, float]:
+    """Shares of a typical iteration: a quarter of the slots decoding at TYPICAL_CONTEXT.
+
+    Kernel time by the table's shares; what the host adds to a row (h0 + h1·b, eager launches) is roofline, a rate
+    from the profile: share = kernel share · kernels / whole (+ host / whole).
+    """
+    b = max(1, (len(rows) - 1) // 4)
+    at = [float(np.interp(TYPICAL_CONTEXT, table.knots, values[b])) for values in (kernels, rows)]
+    together = float(joint[b * ranks])
+    whole = at[1] + together
+    shares = {name: share * (at[0] + together) / whole for name, share in table.provenance.items()}
+    shares["roofline"] = shares.get("roofline", 0.0) + (at[1] - at[0]) / whole
+    return shares

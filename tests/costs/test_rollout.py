@@ -57,11 +57,38 @@ def test_host_time_is_inside() -> None:
 
 
 def test_kernel_time_takes_the_profiles_factor() -> None:
-    """row = 1.2·kernels + h0 + h1·b; a lone prompt 1.2·(base + chunk + pairs) + h0: a fifth more of all but host time."""
+    """row = 1.2·kernels + h0 + h1·b; a lone prompt 1.2·(base + chunk + pairs) + h0: a fifth more but for the host."""
     one, more = surface(attn_dp=32, rollout_kernel_factor=1.0), surface(attn_dp=32, rollout_kernel_factor=1.2)
     assert more.row(8, 1000) - H0 - 8 * H1 == pytest.approx(1.2 * (one.row(8, 1000) - H0 - 8 * H1))
     assert more.joint[100] == pytest.approx(1.2 * one.joint[100])
     assert more.mixed(0, 0, 512, 1e5) - H0 == pytest.approx(1.2 * (one.mixed(0, 0, 512, 1e5) - H0))
+
+
+def test_host_time_is_not_measured() -> None:
+    """Kernels 7 ms at 12 of 48 sequences, of which 6 measured; h0 + 12·h1 = 4 + 0.3 ms is the profile's: 6/11.3."""
+    flat = np.full((2, 3), 7e-3)
+    table = surface_table.SurfaceTable(
+        knots=np.array([0.0, 4096.0, 8192.0]),
+        batches=np.array([1.0, 48.0]),
+        rank=flat,
+        totals=np.array([1.0, 48.0]),
+        joint=np.zeros(2),
+        chunks=np.array([1.0]),
+        prefill=np.zeros(1),
+        base=0.0,
+        pair=0.0,
+        provenance={"measured": 6 / 7, "scaled": 1 / 14, "roofline": 1 / 14},
+        notes=(),
+    )
+    values = HOST.with_values(rollout_kernel_factor=1.0, engine_step_base_s=4e-3, engine_step_per_seq_s=25e-6)
+    shares = surface_from(table, values, part(), 1000, 1).provenance
+    assert shares["measured"] == pytest.approx(6 / 11.3)
+    assert shares["roofline"] == pytest.approx((0.5 + 4.3) / 11.3)
+    assert sum(shares.values()) == pytest.approx(1.0)
+    # eager: 30 layers of 250 µs = 7.5 ms, 0.5 of them over the kernels'
+    slow = values.with_values(engine_eager_layer_s=250e-6)
+    eager = surface_from(table, slow, part(enforce_eager=True), 1000, 30).provenance
+    assert eager["roofline"] == pytest.approx((0.5 + 0.5 + 4.3) / 11.8)
 
 
 def test_attention_ranks_share_the_experts() -> None:
