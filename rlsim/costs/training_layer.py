@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -11,7 +11,7 @@ from rlsim.architecture import Layer
 from rlsim.costs.kernels.work import MoeShape
 from rlsim.costs.network import Provenance, Timed
 from rlsim.costs.training_case import ACTIVATION, Case, Floats
-from rlsim.model import attention_parameters, layer_parameters, mlp_parameters, shared_expert_parameters
+from rlsim.slices import train_params
 
 Side = Literal["column", "row", "plain"]
 IDLE_SHARE = 0.2
@@ -170,11 +170,14 @@ def streamed_bytes(case: Case, layer: Layer) -> float:
 
 
 def held_parameters(case: Case, layer: Layer) -> tuple[float, float]:
-    """(dense, expert) weights of one layer on one rank's TP and EP slice, before any sharding over data parallelism."""
-    m, tp = case.model, case.layout.tp
-    dense, experts = layer_parameters(m, m.layers.index(layer))
-    split = attention_parameters(m) + (shared_expert_parameters(m) if layer.moe else mlp_parameters(m))
-    return (dense - split) + split / tp, experts / (case.layout.ep * case.layout.etp)
+    """(dense, expert) weights of one layer on one rank's TP and EP slice, before any sharding over data parallelism.
+
+    Norms, routers and MLA's down-projections are whole on every TP rank.
+    """
+    index = case.model.layers.index(layer)
+    inner = replace(case.layout, pp=3, stages=((), (index,), ()))
+    held = train_params(case.model, inner, 1)
+    return float(held.dense), float(held.expert)
 
 
 def attention_seconds(case: Case, tokens: Floats, pairs: Floats) -> Floats:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from rlsim.costs import training_layer as layers
+from rlsim.costs import training_sharding as sharding
 from rlsim.model import attention_matmul_weights, mlp_parameters
+from rlsim.slices import train_params
 from tests.costs.systems import DEEPSEEK_V3, LLAMA_70B, QWEN_7B
 from tests.costs.training_double import FLOPS, case
 
@@ -71,6 +73,19 @@ def test_held_weights_follow_tp_and_ep() -> None:
     dense, experts = layers.held_parameters(c, c.model.layers[10])
     assert experts == 256 * 3 * 7168 * 2048 / 32
     assert dense < experts
+
+
+def test_latent_down_projections_are_whole_on_every_rank() -> None:
+    """DeepSeek-V3 at TP 4. Whole: q_a 7168·1536, kv_a 7168·576, norms 2·7168 + 1536 + 512, router 7168·256 + 256.
+    A quarter: q_b 1536·128·192, kv_b 512·128·256, o 128·128·7168, the shared expert 3·7168·2048.
+    """
+    c = case(DEEPSEEK_V3)
+    dense, _ = layers.held_parameters(c, c.model.layers[10])
+    whole = 7168 * (1536 + 576) + 2 * 7168 + 1536 + 512 + 7168 * 256 + 256
+    split = 1536 * 128 * 192 + 512 * 128 * 256 + 128 * 128 * 7168 + 3 * 7168 * 2048
+    assert dense == whole + split / 4
+    # the stage has nothing but four such layers
+    assert sharding.stage_parameters(c, 5)[0] == train_params(c.model, c.layout, 5).dense == 4 * dense
 
 
 def test_eager_layers_stream_more() -> None:
