@@ -32,23 +32,27 @@ def layer_traffic(case: Case, layer: Layer) -> LayerTraffic:
     """All-gather in bf16, reduce-scatter in the gradient's dtype; each over the shard group with all its NICs.
 
     Without EP the experts are gathered like any weight; with EP over the ranks that share a slice of them. HSDP
-    all-reduces each rank's shard of the gradients over the replicas.
+    all-reduces each rank's shard of the gradients over the replicas of that shard.
     """
     if not case.layout.shards_weights:
         return LayerTraffic(0.0, 0.0)
-    dense, experts = held_parameters(case, layer)
+    return unit_traffic(case, *held_parameters(case, layer))
+
+
+def unit_traffic(case: Case, dense: float, experts: float) -> LayerTraffic:
+    """Traffic of one unit that is gathered and reduced together; its weights on one TP and EP slice."""
     gather = _seconds(case, "all_gather", dense * ACTIVATION, case.dense_group)
     gather += _seconds(case, "all_gather", experts * ACTIVATION, case.expert_group)
     if case.frozen:
         return LayerTraffic(gather, 0.0)
-    g = case.gradient_bytes
+    g, layout = case.gradient_bytes, case.layout
     reduce = _seconds(case, "reduce_scatter", dense * g, case.dense_group)
     reduce += _seconds(case, "reduce_scatter", experts * g, case.expert_group)
-    replicas = case.layout.replicas
-    if replicas > 1:
-        shard = case.dense_group.size
-        across = case.links.group(replicas, case.layout.tp * shard)
-        reduce += _seconds(case, "all_reduce", (dense + experts) * g / shard, across)
+    across = case.links.group(layout.replicas, layout.tp * layout.shard)
+    reduce += _seconds(case, "all_reduce", dense * g / layout.shard, across)
+    slices = layout.etp * layout.ep * layout.expert_shard
+    across = case.links.group(layout.edp // layout.expert_shard, slices)
+    reduce += _seconds(case, "all_reduce", experts * g / layout.expert_shard, across)
     return LayerTraffic(gather, reduce)
 
 

@@ -42,6 +42,20 @@ def test_hybrid_sharding_adds_an_all_reduce_over_replicas() -> None:
     assert hybrid.reduce > full.reduce
 
 
+def test_replicas_reduce_the_experts_own_shards() -> None:
+    """30B-A3B, 64 GPUs, FSDP over 16, EP 8: a slice of 16 experts (128/8) is sharded over 16/8 = 2 ranks, and each
+    shard has 64/(8·2) = 4 replicas; a dense shard 1/16 and 64/16 = 4. Both groups have one member a node (strides 16):
+    2·3/4 of the shard through one NIC, 4 B a gradient.
+    """
+    text = QWEN_7B.replace("Qwen/Qwen2.5-7B", "Qwen/Qwen3-30B-A3B").replace("fsdp2", "fsdp2, ep: 8, fsdp_size: 16")
+    c = case(text)
+    dense, experts = held_parameters(c, c.model.layers[0])
+    assert experts == 16 * 3 * 2048 * 768
+    whole = sharding.unit_traffic(c, dense, experts).reduce
+    without = dense * 4 / 100e9 + experts * 4 * 1 / 2 / 50e9
+    assert whole - without == pytest.approx(2 * 3 / 4 * 4 * (dense / 16 + experts / 2) / 50e9)
+
+
 def test_megatron_reduces_once_per_update() -> None:
     c = case(LLAMA_70B, "trainer.pp=2")
     assert sharding.layer_traffic(c, c.model.layers[0]).gather == 0.0
