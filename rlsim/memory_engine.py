@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,13 +42,14 @@ def engine_memory(system: System, part: RolloutPart, resident: float = 0.0) -> E
 
     KV bytes per token and GPU: GQA 2·L_stage·max(1, nkv/attn_tp)·d·bytes; MLA L_stage·(r_kv + d_rope)·bytes, not
     divided by TP; window layers stop at the window. An engine has attn_dp such caches; the stage with the fewest
-    tokens decides. Preempted at less than one longest sequence, an engine cannot work.
+    tokens decides. The longest sequence must fit in whole blocks, counted as the engine counts them: with windows,
+    its tokens weigh as much as those of a sequence of the mean length. Preempted at less, an engine cannot work.
     """
     lengths = sequence_lengths(system.scenario.workload)
     stages = [_stage_memory(system, part, stage, resident) for stage in range(part.layout.pp)]
     tokens, stage = min((_kv_tokens(system.model, part, s, kv, lengths.mean), s) for s, (_, _, kv) in enumerate(stages))
     fixed, budget, kv = stages[stage]
-    longest = _sequence_bytes(system.model, part, stage, lengths.longest)
+    longest = ceil(lengths.longest / part.entry.block_size) * part.entry.block_size
     average = _sequence_bytes(system.model, part, stage, lengths.mean)
     return EngineMemory(
         breakdown=_breakdown(fixed, kv),
@@ -57,8 +59,9 @@ def engine_memory(system: System, part: RolloutPart, resident: float = 0.0) -> E
         kv_tokens_per_rank=tokens,
         kv_tokens_per_engine=tokens * part.layout.attn_dp,
         average_sequences=int(kv // average) * part.layout.attn_dp,
-        longest_sequences=int(kv // longest) * part.layout.attn_dp,
-        longest_bytes=longest,
+        longest_sequences=tokens // longest * part.layout.attn_dp,
+        longest_tokens=longest,
+        longest_bytes=longest * _token_bytes(system.model, part, stage, lengths.mean),
     )
 
 
@@ -159,11 +162,16 @@ def engine_activations(m: ModelSpec, layout: EngineLayout, entry: RolloutEntry, 
 
 def _kv_tokens(m: ModelSpec, part: RolloutPart, stage: int, kv: float, mean: float) -> int:
     """Whole blocks of tokens; with sliding windows, tokens of sequences of the mean length."""
-    per_token = _sequence_bytes(m, part, stage, mean) / mean
+    per_token = _token_bytes(m, part, stage, mean)
     if per_token == 0:
         return 2**40
     block = part.entry.block_size
     return int(kv / per_token) // block * block
+
+
+def _token_bytes(m: ModelSpec, part: RolloutPart, stage: int, mean: float) -> float:
+    """KV bytes of one token of a sequence of the mean length."""
+    return _sequence_bytes(m, part, stage, mean) / mean
 
 
 def _sequence_bytes(m: ModelSpec, part: RolloutPart, stage: int, tokens: float) -> float:

@@ -16,17 +16,20 @@ class SequenceLengths(NamedTuple):
 
 
 def sequence_lengths(workload: Workload) -> SequenceLengths:
-    """Mean and longest sequence: the caps of prompt and response, at most `total_tokens.max`."""
+    """Mean and longest sequence: the caps of prompt and response, at most `total_tokens.max` (but a prompt that
+    reaches it still gets one token of response).
+    """
     prompt, response = _spec_lengths(workload.prompt_tokens), _spec_lengths(workload.response_tokens)
     limit = float("inf") if workload.total_tokens is None else workload.total_tokens.max
     mean = prompt.mean + response.mean
-    return SequenceLengths(min(mean, limit), int(min(prompt.longest + response.longest, limit)))
+    longest = min(prompt.longest + response.longest, max(limit, prompt.longest + 1))
+    return SequenceLengths(min(mean, limit), int(longest))
 
 
 def _spec_lengths(spec: LengthSpec) -> SequenceLengths:
-    """Mean and cap as written; what is not written comes from the fitted distribution."""
-    if spec.mean is not None and spec.distribution == "constant":
-        return SequenceLengths(spec.mean, int(spec.mean))
+    """Mean and cap as written; what is not written comes from the fitted distribution. Lengths are whole tokens."""
+    if spec.mean is not None and spec.distribution == "constant" and spec.max is None:
+        return SequenceLengths(spec.mean, round(spec.mean))
     if spec.mean is not None and spec.max is not None:
         return SequenceLengths(spec.mean, int(spec.max))
     from rlsim.workload import length_model

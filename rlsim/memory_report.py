@@ -55,6 +55,7 @@ class EngineMemory:
     kv_bytes         KV cache of one GPU
     kv_tokens_per_rank, kv_tokens_per_engine   tokens of one attention-DP rank, and of all ranks of an engine
     average_sequences, longest_sequences       whole sequences (prompt and response) that fit in one engine
+    longest_tokens, longest_bytes              KV cache of one longest sequence, in whole blocks
     """
 
     breakdown: Breakdown
@@ -65,6 +66,7 @@ class EngineMemory:
     kv_tokens_per_engine: int
     average_sequences: int
     longest_sequences: int
+    longest_tokens: int
     longest_bytes: float
 
 

@@ -10,8 +10,9 @@ import pytest
 from rlsim import catalog
 from rlsim.activations import layer_activations, micro_batches_in_flight
 from rlsim.layout import train_params
-from rlsim.memory import GIB, check_memory, measure
+from rlsim.memory import GIB, MemoryReport, check_memory, measure
 from rlsim.memory_fixes import changed_system
+from rlsim.memory_lengths import sequence_lengths
 from rlsim.memory_trainer import activation_bytes, micro_batch_count, micro_batch_tokens, state_bytes
 from rlsim.model import parameters
 from rlsim.shards import weight_classes
@@ -143,6 +144,53 @@ def test_sequences_that_fit():
     # 28 layers · 2 · 4 · 128 · 2 bytes = 57,344 per token; mean 3,200 and longest 8,192 tokens
     assert report.fits_average_sequences == int(report.tightest.kv_bytes // (57344 * 3200))
     assert report.fits_longest_sequences == int(report.tightest.kv_bytes // (57344 * 8192))
+
+
+def test_kv_cache_of_one_longest_sequence_in_whole_blocks():
+    # 7B: 30,808 tokens are 1,926 blocks of 16, 30,816 tokens; between the two no sequence of that length can end
+    lengths = {"prompt_tokens": {"mean": 200, "max": 1024}, "response_tokens": {"mean": 3000, "max": 29784}}
+    trainer = {"gpus": 8, "backend": "fsdp2", "ulysses": 4}
+
+    def report(share: float) -> MemoryReport:
+        engine = {"gpus": 8, "tp": 1, "memory_utilization": share}
+        return measure(system(QWEN7, trainer, engine, workload=lengths))
+
+    # 30,808.1 tokens of bytes, but 1,925 whole blocks
+    short = report(0.2203729)
+    assert (short.kv_tokens_per_rank, short.tightest.longest_tokens) == (30_800, 30_816)
+    (problem,) = short.problems
+    assert problem.role == "rollout"
+    assert problem.need > problem.have
+    # 8 tokens more fill the last block
+    enough = report(0.2203729 + 9 * 57344 / catalog.gpu("h100-sxm").hbm_bytes)
+    assert enough.kv_tokens_per_rank == 30_816
+    assert not enough.problems
+    assert enough.fits_longest_sequences == 1
+
+
+def test_sliding_windows_count_tokens_as_the_engine_does():
+    # gpt-oss: half the layers stop at 128 tokens, so bytes of a long sequence are fewer than its tokens at the mean
+    lengths = {"prompt_tokens": {"mean": 100, "max": 1024}, "response_tokens": {"mean": 200, "max": 31744}}
+    found = set()
+    for share in (0.5, 0.515, 0.518, 0.521, 0.522, 0.523, 0.526, 0.53):
+        engine = {"gpus": 8, "tp": 1, "memory_utilization": share}
+        report = measure(system("openai/gpt-oss-20b", {"gpus": 8}, engine, workload=lengths))
+        bad = any(p.role == "rollout" for p in report.problems)
+        assert bad == (report.kv_tokens_per_rank < 32_768)
+        found.add(bad)
+    assert found == {True, False}
+
+
+def test_longest_sequences_follow_both_caps_and_the_limit_of_both():
+    caps = {"prompt_tokens": {"mean": 200, "max": 1024}, "response_tokens": {"mean": 3000, "max": 7168}}
+
+    def longest(**changes: Any) -> int:
+        return sequence_lengths(case(QWEN7, {"gpus": 8}, workload={**caps, **changes}).workload).longest
+
+    assert longest() == 8192
+    assert longest(total_tokens={"max": 8000}) == 8000
+    # a constant length is a whole number of tokens, rounded as samples are
+    assert longest(prompt_tokens={"distribution": "constant", "mean": 100.7}) == 7168 + 101
 
 
 def test_what_stays_resident_is_taken_from_the_engine():
