@@ -45,16 +45,17 @@ def adapter_parameters(case: Case, stage: int) -> float:
     return float(case.lora_rank * 12 * case.model.hidden * len(case.layout.stages[stage]))
 
 
-def accumulation_seconds(case: Case, dense: float, experts: float) -> tuple[float, float]:
-    """(forward, backward) streaming of a layer's weights and gradients beside its GEMMs, whatever the tokens.
+def accumulation_seconds(case: Case, dense: float, experts: float, kept: bool = False) -> tuple[float, float]:
+    """(forward, backward) streaming of a unit's weights and gradients beside its GEMMs, whatever the tokens.
 
     Megatron adds each weight gradient to the main gradient: it reads and writes that once a micro-batch. FSDP2 and
-    ZeRO-3 copy gathered weights into place (read and write) each pass, and cast gradients into the reduction's buffer.
+    ZeRO-3 copy gathered weights into place (read and write) each time they gather them, and cast gradients into the
+    reduction's buffer. `kept`: gathered once for both passes (embedding and head).
     """
     held = dense + experts
     if case.layout.shards_weights:
         forward = 2 * held * ACTIVATION
-        backward = forward if case.options.reshard_after_forward else 0.0
+        backward = forward if case.options.reshard_after_forward and not kept else 0.0
         backward += 0.0 if case.frozen else held * (ACTIVATION + case.gradient_bytes)
     else:
         forward = 0.0

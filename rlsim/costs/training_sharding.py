@@ -39,6 +39,18 @@ def layer_traffic(case: Case, layer: Layer) -> LayerTraffic:
     return unit_traffic(case, *held_parameters(case, layer))
 
 
+def end_traffic(case: Case) -> tuple[LayerTraffic, LayerTraffic]:
+    """Traffic of the embedding and of the head in one micro-batch.
+
+    They are gathered before anything can be computed and stay so until the backward (FSDP2 does not reshard its root;
+    DeepSpeed keeps what is used again soon): one gather a micro-batch. Their gradients are reduced after everything.
+    """
+    if not case.layout.shards_weights:
+        return LayerTraffic(0.0, 0.0), LayerTraffic(0.0, 0.0)
+    embedding, head = end_parameters(case)
+    return unit_traffic(case, embedding, 0.0), unit_traffic(case, head, 0.0)
+
+
 def unit_traffic(case: Case, dense: float, experts: float) -> LayerTraffic:
     """Traffic of one unit that is gathered and reduced together; its weights on one TP and EP slice."""
     gather = _seconds(case, "all_gather", dense * ACTIVATION, case.dense_group)
@@ -90,12 +102,17 @@ def stage_parameters(case: Case, stage: int) -> tuple[float, float]:
     for index in case.layout.stages[stage]:
         d, e = held_parameters(case, case.model.layers[index])
         dense, experts = dense + d, experts + e
+    embedding, head = end_parameters(case)
+    return dense + embedding * (stage == 0) + head * (stage == case.layout.pp - 1), experts
+
+
+def end_parameters(case: Case) -> tuple[float, float]:
+    """Weights of one rank's TP slice of (embedding, LM head): V·H/tp each; a tied head is a copy only on its own stage.
+
+    FSDP2's root unit, and what ZeRO-3 gathers outside the layers.
+    """
     table = case.model.vocab * case.model.hidden / case.layout.tp
-    if stage == 0:
-        dense += table
-    if stage == case.layout.pp - 1 and not (case.model.tied and case.layout.pp == 1):
-        dense += table
-    return dense, experts
+    return table, 0.0 if case.model.tied and case.layout.pp == 1 else table
 
 
 def update_traffic(case: Case, stage: int) -> tuple[float, float]:

@@ -18,7 +18,7 @@ from rlsim.costs import training_memorybound as streaming
 from rlsim.costs import training_parallel as parallel
 from rlsim.costs.training_case import Case, Floats
 from rlsim.costs.training_packing import MicroBatches
-from rlsim.costs.training_sharding import LayerTraffic, exposed, layer_traffic
+from rlsim.costs.training_sharding import LayerTraffic, end_parameters, end_traffic, exposed, layer_traffic
 
 PARTS = (
     "compute",
@@ -192,6 +192,19 @@ class EndTimes:
         embedding = streaming.embedding_seconds(self.case, KNOTS, self.train)
         return np.stack([embedding, head * self.case.slowest, logits, parallel.stage_send(self.case, KNOTS)])
 
+    @cached_property
+    def weights(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """(streaming, exposed traffic) of the embedding's and of the head's weights in a micro-batch that has tokens.
+
+        Gathered first and reduced last, they have nothing to hide behind. Forward and backward together.
+        """
+        each = []
+        for held, traffic in zip(end_parameters(self.case), end_traffic(self.case), strict=True):
+            forward, backward = streaming.accumulation_seconds(self.case, held, 0.0, kept=True)
+            streamed = forward + backward * self.train
+            each.append((streamed, traffic.gather + traffic.reduce * self.train))
+        return each[0], each[1]
+
     def passes(self, batch: MicroBatches) -> tuple[Floats, Floats, Floats]:
         """(first stage, last stage, any stage but the last) seconds [parts, ranks, micro-batches].
 
@@ -203,4 +216,7 @@ class EndTimes:
         last[PARTS.index("compute")] = head
         last[PARTS.index("logits")] = logits
         between[PARTS.index("pp_comm")] = send
+        for end, (streamed, traffic) in zip((first, last), self.weights, strict=True):
+            end[PARTS.index("compute")] += np.where(batch.tokens > 0, streamed, 0.0)
+            end[PARTS.index("dp_comm")] += np.where(batch.tokens > 0, traffic, 0.0)
         return first, last, between
