@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rlsim.catalog.switch_orders import order_of
 from rlsim.memory_engine import engine_memory
 from rlsim.memory_fixes import nearest_change
 from rlsim.memory_report import GIB, Breakdown, EngineMemory, MemoryReport, Problem
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from rlsim.system import RolloutPart, System
 
 __all__ = ["Breakdown", "EngineMemory", "MemoryReport", "Problem", "check_memory", "measure"]
-
-SLEEP_LEVEL_1 = ("nemo-rl", "openrlhf")
-"""Frameworks whose sleeping engine keeps its weights on the host; the others drop them."""
 
 
 def check_memory(system: System) -> MemoryReport:
@@ -99,7 +97,8 @@ def _process_bytes(system: System) -> float:
 
 
 def host_memory(system: System) -> Breakdown:
-    """The fullest node. Offloaded states of its GPUs, sleeping engine weights, the reference model, its processes.
+    """The fullest node. Offloaded states of its GPUs (gradients where the framework moves them instead of dropping
+    them), sleeping engine weights, the reference model, its processes.
 
     Optimizer states of 671 B parameters on 1,024 GPUs are 7.9 GB per GPU and 63 GB per node of eight.
     """
@@ -107,14 +106,18 @@ def host_memory(system: System) -> Breakdown:
     gpus = min(system.trainer.gpus_per_node, system.trainer.gpus)
     states = max((state_bytes(system, s) for s in range(system.trainer.pp)), key=lambda parts: sum(parts.values()))
     parts: dict[str, float] = {"processes": gpus * value("host_process_bytes") * (2 if system.colocated else 1)}
+    order, leaves = order_of(scenario.framework.name, system.trainer.backend), offloadable(system)
     on_cpu = scenario.trainer.optimizer_device == "cpu"
-    if on_cpu or (system.colocated and scenario.offload.optimizer and scenario.trainer.optimizer_device == "gpu"):
+    if on_cpu or (system.colocated and leaves["optimizer states"]):
         parts["optimizer states"] = gpus * states["optimizer states"]
-    if on_cpu:
-        parts["gradients"] = gpus * states["optimizer states"] / 3
-    if system.colocated and scenario.offload.params:
+    gradients = states["optimizer states"] / 3 if on_cpu else 0.0
+    if system.colocated and leaves["gradients"] and order.moves_gradients:
+        gradients += states["gradients"]
+    if gradients:
+        parts["gradients"] = gpus * gradients
+    if system.colocated and leaves["weights"]:
         parts["weights"] = gpus * states["weights"]
-    if system.colocated and scenario.framework.name in SLEEP_LEVEL_1:
+    if system.colocated and order.sleep_level == 1:
         parts["sleeping engine weights"] = gpus * max(e.parts["weights"] for e in _engine_breakdowns(system))
     if scenario.workload.reference_model and scenario.roles.reference is None:
         parts["reference weights"] = gpus * max(reference_bytes(system, s) for s in range(system.trainer.pp))

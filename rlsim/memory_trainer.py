@@ -13,6 +13,7 @@ from rlsim.activations import (
     micro_batches_in_flight,
     working_bytes,
 )
+from rlsim.catalog.switch_orders import order_of
 from rlsim.dtypes import BYTES
 from rlsim.grids import TrainLayout
 from rlsim.memory_lengths import sequence_lengths
@@ -235,6 +236,12 @@ def _cause(system: System, moment: str, stage: int, largest: str) -> str:
 
 
 def offloadable(system: System) -> Mapping[str, bool]:
-    """Which trainer states leave the GPU during rollout, by role: as the offload block has it."""
-    offload = system.scenario.offload
-    return {"weights": offload.params, "gradients": offload.grads, "optimizer states": offload.optimizer}
+    """Which trainer states leave the GPU during rollout, by role: as the offload block has it, but the framework may
+    keep its weights, and an optimizer on the host has nothing to leave.
+    """
+    offload, order = system.scenario.offload, order_of(system.scenario.framework.name, system.trainer.backend)
+    return {
+        "weights": offload.params and not order.keeps_parameters,
+        "gradients": offload.grads,
+        "optimizer states": offload.optimizer and system.scenario.trainer.optimizer_device == "gpu",
+    }

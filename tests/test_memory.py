@@ -9,6 +9,7 @@ import pytest
 
 from rlsim import catalog
 from rlsim.activations import layer_activations, micro_batches_in_flight
+from rlsim.costs.offload import switch_cost
 from rlsim.layout import train_params
 from rlsim.memory import GIB, MemoryReport, check_memory, measure
 from rlsim.memory_fixes import changed_system
@@ -210,6 +211,33 @@ def test_what_stays_resident_is_taken_from_the_engine():
 def test_offloaded_optimizer_of_671b_is_63_gb_per_node():
     report = measure(system(DSV3, {"gpus": 1024, **V3_TRAINER}, {"gpus": 1024, **V3_ENGINE}))
     assert report.host.parts["optimizer states"] == pytest.approx(63e9, rel=0.15)
+
+
+def test_weights_that_the_framework_keeps_stay_on_the_gpu():
+    # OpenRLHF and TRL keep the low-precision weights whatever the file says: 7.6e9 · 2 bytes over ZeRO-3's 8 GPUs
+    def with_framework(name: str) -> System:
+        return system(QWEN7, {"gpus": 8, "backend": "zero"}, framework=name)
+
+    for name in ("openrlhf", "trl"):
+        kept, report = state_bytes(with_framework(name), 0)["weights"], measure(with_framework(name))
+        moved = measure(with_framework("generic"))
+        stays = report.rollout.parts["trainer resident"] - moved.rollout.parts["trainer resident"]
+        assert kept == pytest.approx(2 * 7.616e9 / 8, rel=1e-3)
+        assert stays == pytest.approx(kept)
+        assert "weights" not in report.host.parts
+        assert moved.host.parts["weights"] == 8 * kept
+        rows = {row.role for row in switch_cost(with_framework(name)).ledger}
+        assert "parameters" not in rows
+
+
+def test_gradients_and_engine_weights_on_the_host_where_the_framework_moves_them():
+    for name, moves in (("generic", False), ("verl", False), ("openrlhf", True), ("nemo-rl", True)):
+        s = system(QWEN7, {"gpus": 8, "tp": 4}, framework=name)
+        parts = measure(s).host.parts
+        assert parts.get("gradients", 0) == (8 * state_bytes(s, 0)["gradients"] if moves else 0)
+        assert parts.get("sleeping engine weights", 0) == (8 * 2 * parameters(s.model) if moves else 0)
+        moved = {row.role: row.moved for row in switch_cost(s).ledger}
+        assert bool(moved["gradients"]) == bool(moved["engine weights"]) == moves
 
 
 # Problems ----------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from rlsim.costs.switch_ledger import NO_SWITCH, HostLink, StateBytes, SwitchCost, adam_bytes, ledger, switch
-from rlsim.costs.switch_orders import order_of
+from rlsim.catalog.switch_orders import order_of
+from rlsim.costs.switch_ledger import NO_SWITCH, HostLink, StateBytes, SwitchCost, ledger, switch
 from rlsim.dtypes import BYTES
-from rlsim.layout import TrainLayout
-from rlsim.slices import engine_rank_bytes, train_params
+from rlsim.memory_trainer import offloadable
+from rlsim.memory_trainer import state_bytes as trainer_states
+from rlsim.slices import engine_rank_bytes
 from rlsim.system import System
 
 
@@ -18,56 +19,29 @@ def switch_cost(system: System) -> SwitchCost:
     order = order_of(scenario.framework.name, system.trainer.backend)
     if not scenario.offload.pinned:
         order = order.pageable()
-    state = state_bytes(system)
+    state, leaves = state_bytes(system), offloadable(system)
     link = host_link(system)
     rows = ledger(
         state,
         order,
         link,
-        optimizer=scenario.offload.optimizer and scenario.trainer.optimizer_device == "gpu",
-        parameters=scenario.offload.params and not order.keeps_parameters,
-        gradients=scenario.offload.grads,
+        optimizer=leaves["optimizer states"],
+        parameters=leaves["weights"],
+        gradients=leaves["gradients"],
     )
     return switch(rows, link, needed=offload_needed(system, state))
 
 
 def state_bytes(system: System) -> StateBytes:
-    """Bytes by role on the busiest GPU.
-
-    Megatron: parameters 2·N, gradients g·N, optimizer 12·(N_dense/(DP·CP) + N_expert/EDP). FSDP, ZeRO: all of
-    the model over the shard group, parameters 2 B + optimizer 12 B, or with fp32 storage 4 B (the master) + 8
-    B. Engine: the weights it holds, and the KV cache that its memory budget leaves.
+    """Bytes by role on the busiest GPU: the trainer's states, an engine's weights, the KV cache that its memory
+    budget leaves.
     """
-    train, layout = system.scenario.trainer, system.trainer
-    gradient = BYTES[train.grad_dtype]
-    fp32 = layout.backend == "fsdp2" and train.param_dtype == "fp32"
-    ranks = [train_params(system.model, layout, stage) for stage in range(layout.pp)]
-    shard, expert_shard = optimizer_shards(layout)
-    owned = max(r.dense / shard + r.expert / expert_shard for r in ranks)
-    if layout.shards_weights:
-        held = gradients = owned
-    else:
-        held = max(float(r.dense + r.expert) for r in ranks)
-        gradients = owned if layout.zero_stage == 2 else held
-    weights, cache = _engine(system)
-    return StateBytes(
-        optimizer=adam_bytes(owned, 8.0 if fp32 else 12.0),
-        gradients=gradient * gradients,
-        parameters=(4.0 if fp32 else 2.0) * held,
-        engine_weights=weights,
-        kv_cache=cache,
+    stages = [trainer_states(system, stage) for stage in range(system.trainer.pp)]
+    optimizer, gradients, parameters = (
+        max(stage[role] for stage in stages) for role in ("optimizer states", "gradients", "weights")
     )
-
-
-def optimizer_shards(layout: TrainLayout) -> tuple[int, int]:
-    """Ranks that share the optimizer states of one (dense, expert) slice.
-
-    FSDP2, ZeRO-3: the group that shares the weights. Megatron's distributed optimizer, ZeRO-1/2: DP·CP and
-    EDP.
-    """
-    if layout.shards_weights:
-        return layout.shard, layout.expert_shard
-    return layout.dense_replicas, layout.edp
+    weights, cache = _engine(system)
+    return StateBytes(optimizer, gradients, parameters, engine_weights=weights, kv_cache=cache)
 
 
 def _engine(system: System) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rlsim.costs.switch_orders import SwitchOrder
+from rlsim.catalog.switch_orders import SwitchOrder
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,6 @@ class SwitchCost:
 
 
 NO_SWITCH = SwitchCost(0.0, 0.0, (), 0.0, 0.0, False, {})
-
-
-def adam_bytes(owned: float, per_parameter: float = 12.0) -> float:
-    """Optimizer bytes of a rank that owns so many parameters: fp32 master and two moments, 12 B each.
-
-    671.03e9 parameters over 1,024 GPUs: 12 * 671.03e9 / 1024 = 7.86 GB per GPU, 63 GB per node of eight.
-    """
-    return per_parameter * owned
 
 
 def ledger(

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rlsim.costs.switch_ledger import HostLink, StateBytes, SwitchRow, adam_bytes, ledger, switch
-from rlsim.costs.switch_orders import ORDERS, order_of
+from rlsim.catalog.switch_orders import ORDERS, order_of
+from rlsim.costs.switch_ledger import HostLink, StateBytes, SwitchRow, ledger, switch
 
 LINK = HostLink(rate=55e9, pinned=12e9, pageable=4e9, node=200e9, gpus=8, map_per_byte=0.0, pinned_alloc=4e9, fixed=0.0)
 STATE = StateBytes(optimizer=12e9, gradients=4e9, parameters=2e9, engine_weights=16e9, kv_cache=40e9)
@@ -28,11 +28,13 @@ def test_optimizer_states_are_smaller_than_their_story(
     """12 B * 671.03e9 / 1024 = 7.864 GB per GPU, 63 GB per node, 0.655 s at 12 GB/s; 256 GPUs: 31.45; 7B/64:
     1.43.
     """
-    size = adam_bytes(parameters / gpus)
-    assert size == pytest.approx(per_gpu, rel=1e-3)
-    assert size / LINK.copy_rate(pinned=True) == pytest.approx(seconds, rel=2e-3)
+    state = replace(STATE, optimizer=12 * parameters / gpus)
+    rows = ledger(state, ORDERS["generic"], LINK, optimizer=True, parameters=False, gradients=False)
+    cost = switch(rows, LINK, needed=True)
+    assert cost.bytes_per_gpu == pytest.approx(per_gpu, rel=1e-3)
+    assert cost.offload_seconds == pytest.approx(seconds, rel=2e-3)
     if gpus == 1024:
-        assert size * 8 == pytest.approx(63e9, rel=2e-3)
+        assert cost.bytes_per_node == pytest.approx(63e9, rel=2e-3)
 
 
 def test_generic_moves_states_and_parameters_once_each_way() -> None:

@@ -1,4 +1,7 @@
-"""What each framework does with the memory of a shared GPU between training and rollout."""
+"""What each framework does with the memory of a shared GPU between training and rollout.
+
+Memory (what stays on the GPU, what lies on the host) and the price of the switch both read these habits here.
+"""
 
 from __future__ import annotations
 
