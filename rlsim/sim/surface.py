@@ -14,6 +14,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -65,12 +66,21 @@ class Surface:
 
     def mixed(self, b: int, c: float, tokens: int, pairs: float) -> float:
         """Seconds of a rank's part of an iteration with b decodes and `tokens` prompt tokens (both may be 0)."""
-        decode = self.row(b, c) if b else 0.0
+        return (self.row(b, c) if b else 0.0) + self.chunk(b, tokens, pairs)
+
+    def chunk(self, b: int, tokens: int, pairs: float) -> float:
+        """Seconds that `tokens` prompt tokens with `pairs` token-context pairs add to an iteration with b decodes."""
         if not tokens:
-            return decode
-        prefill = float(np.interp(tokens, self.prefill_knots, self.prefill_seconds))
-        base = 0.0 if b else self.prefill_base
-        return decode + base + prefill + self.prefill_pair_seconds * pairs
+            return 0.0
+        knots, seconds = self._prefill
+        j = min(max(bisect_right(knots, tokens) - 1, 0), len(knots) - 2)
+        share = min(1.0, (tokens - knots[j]) / (knots[j + 1] - knots[j]))
+        prefill = seconds[j] + share * (seconds[j + 1] - seconds[j])
+        return (0.0 if b else self.prefill_base) + prefill + self.prefill_pair_seconds * pairs
+
+    @cached_property
+    def _prefill(self) -> tuple[list[float], list[float]]:
+        return self.prefill_knots.tolist(), self.prefill_seconds.tolist()
 
     def scaled(self, c: float) -> Surface:
         """The same engine with all its durations multiplied by c."""
