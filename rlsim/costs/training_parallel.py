@@ -58,25 +58,26 @@ def _blocks(case: Case, layer: Layer) -> int:
 def expert_parallel(case: Case, tokens: Floats) -> tuple[Floats, Provenance]:
     """Dispatch and combine of one MoE layer, one way (forward or backward).
 
-    Each rank sends k rows of H per local token. `alltoall`: bytes·(ep-1)/ep each for dispatch and combine, the busiest
-    rank `expert_imbalance` times the mean. `deepep`: once per destination node, in measured kernels where there are
-    any. `allgather`: all rows to all ranks. With ETP > 1 the rows are then gathered and scattered over it.
+    Each rank sends k rows of H per local token; the busiest rank takes in `expert_imbalance` times the mean.
+    `alltoall`: bytes·(ep-1)/ep each for dispatch and combine. `deepep`: once per destination node, in measured kernels
+    where there are any. `allgather`: all rows to all ranks, whatever the routing. With ETP > 1
+    the rows are then gathered and scattered over it.
     """
     e, layout = case.model.experts, case.layout
     if e is None or layout.ep * layout.etp == 1:
         return np.zeros(tokens.shape), "measured"
     local = tokens * case.rows_local
     row = case.model.hidden * ACTIVATION
+    hot = case.profile.value("expert_imbalance")
     total: Floats = np.zeros(tokens.shape)
     source: Provenance = "measured"
     if layout.ep > 1 and case.options.dispatcher == "deepep":
         total, source = case.kernels.all_to_all_seconds(
-            local, moe_shape(case), "prefill", case.links.domain, ACTIVATION
+            local * hot, moe_shape(case), "prefill", case.links.domain, ACTIVATION
         )
     elif layout.ep > 1 and case.options.dispatcher == "allgather":
         total, source = _both(case, local * layout.ep * row, case.ep_group)
     elif layout.ep > 1:
-        hot = case.profile.value("expert_imbalance")
         one, source = case.links.all_to_all(local * e.top_k * row * hot, case.ep_group)
         total = 2 * one
     if layout.etp > 1:

@@ -60,6 +60,17 @@ def test_deepep_sends_less() -> None:
     assert source == "scaled"
 
 
+def test_the_busiest_rank_paces_every_dispatcher() -> None:
+    """Twice the rows: DeepEP 2·2,048 of 7,168·(2 + 2) B at the double's 100 GB/s = 1.174 ms; an all-gather none."""
+    for dispatcher, factor in (("alltoall", 2.0), ("deepep", 2.0), ("allgather", 1.0)):
+        key = f"trainer.dispatcher={dispatcher}"
+        even, _ = parallel.expert_parallel(case(DEEPSEEK_V3, key), TOKENS)
+        hot, _ = parallel.expert_parallel(case(DEEPSEEK_V3, key, expert_imbalance=2.0), TOKENS)
+        assert float(hot[0]) == pytest.approx(factor * float(even[0]))
+        if dispatcher == "deepep":
+            assert float(hot[0]) == pytest.approx(1.174e-3, rel=1e-3)
+
+
 def test_the_ring_hides_behind_attention() -> None:
     c = case(LLAMA_70B, "trainer.cp=2", "trainer.pp=2")
     # one hop of 2·4096·1·128·2 B over the 8-GPU domain's edge: the NIC
