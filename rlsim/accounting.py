@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
+from rlsim.interval import TRAINER_PATH
 from rlsim.sim import ledger as fates
 from rlsim.sim.prices import Costs
 from rlsim.sim.recorder import PHASES, POOL, PoolCounts, Step
@@ -114,6 +115,19 @@ def staleness_updates(late: npt.NDArray[np.int64], mini_batches: int, epochs: in
         "mean": float(late.mean()) + mini_batches * (epochs - 1) / 2,
         "max": int(late.max()) + mini_batches * (epochs - 1),
     }
+
+
+def share_in_engine(runs: Sequence[Run]) -> float:
+    """Share of their age, from their start to their training, that samples spent in the rollout pool."""
+    inside = age = 0.0
+    for run in runs:
+        rows = run.measured_samples()
+        steps = run.history
+        begun = np.array([s.end - sum(s.phases[name] for name in TRAINER_PATH) for s in steps])
+        start = run.ledger["start"][rows]
+        inside += float((run.ledger["scored"][rows] - start).sum())
+        age += float((begun[run.ledger["step"][rows]] - start).sum())
+    return min(1.0, inside / age) if age > 0 else 1.0
 
 
 def samples(runs: Sequence[Run]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ SEED = 20240901
 Z90 = 1.2815515655446004  # 90th percentile of the standard normal
 DEFAULT: Spread = (0.8, 1.25)  # a phase whose profile gives no range: the shipped priors' own accuracy
 SOFTWARE = "software"  # moves all phases together: they are one software stack
+SLACK_FADES = 0.05  # share of the step that the trainer waits, from which the rollout pool has no slack
 OVERLAPPED = ("one-step-off", "async")
 TRAINER_PATH = ("logprob", "reference", "train", "other")
 ROLLOUT_PATH = ("generate", "prefill", "reprefill", "idle")
@@ -51,6 +52,19 @@ def prediction_interval(
         total = total * draws.multiplier(SOFTWARE)
     low, high = np.quantile(total, (0.1, 0.9))
     return float(low), float(high)
+
+
+def needed(phases: Mapping[str, float], rollout_pool: Mapping[str, float], in_engine: float) -> dict[str, float]:
+    """The rollout pool's account with the slack of asynchronous rollout shown as waiting.
+
+    An asynchronous pool is never idle, but while samples wait for a trainer that never waits for them, it need not
+    be as fast as it is. `in_engine` is the share of a sample's age, when it is trained, that it spent in the pool;
+    the rest is slack. It fades as the trainer comes to wait (over 5% of the step: none).
+    """
+    slack = (1 - in_engine) * max(0.0, 1 - phases["wait_rollout"] / (SLACK_FADES * sum(phases.values())))
+    account = {name: s * (1 - slack) if name in ROLLOUT_PATH else s for name, s in rollout_pool.items()}
+    account["wait_trainer"] += sum(rollout_pool.values()) - sum(account.values())
+    return account
 
 
 class Draws:

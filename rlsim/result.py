@@ -11,12 +11,12 @@ import numpy as np
 
 from rlsim import accounting
 from rlsim.bottleneck import bottleneck
-from rlsim.interval import prediction_interval
+from rlsim.interval import needed, prediction_interval
 from rlsim.sim import ledger as fates
 from rlsim.sim.prices import Costs, Memory
 from rlsim.sim.recorder import PHASES, POOL, Step
 from rlsim.sim.run import Run, play
-from rlsim.sim.settings import Settings
+from rlsim.sim.settings import ASYNC, Settings
 from rlsim.sim.work import Draw
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Result:
         phase, pool = accounting.phases(steps), accounting.rollout_pool(steps)
         stale, late = self._staleness()
         staleness = accounting.staleness(stale)
-        low, high = prediction_interval(phase, pool, settings.regime, costs.spreads)
+        low, high = self._interval(phase, pool)
         totals = accounting.counts(steps)
         step_time = accounting.step_time(np.array([s.seconds for s in steps]))
         summary: dict[str, Any] = {
@@ -133,6 +133,12 @@ class Result:
         }
         summary["bottleneck"] = bottleneck(summary, settings.regime)
         return summary
+
+    def _interval(self, phase: dict[str, float], pool: dict[str, float]) -> tuple[float, float]:
+        """10th and 90th percentile of the step time."""
+        if self.settings.schedule == ASYNC:
+            pool = needed(phase, pool, accounting.share_in_engine(self.runs))
+        return prediction_interval(phase, pool, self.settings.regime, self.costs.spreads)
 
     def _staleness(self) -> tuple[accounting.Ints, accounting.Ints]:
         """Versions and optimizer updates that the samples of the measured steps are late."""

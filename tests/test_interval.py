@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlsim.interval import prediction_interval
+from rlsim.interval import needed, prediction_interval
 from rlsim.sim.recorder import PHASES, POOL
 
 EXACT = dict.fromkeys([*PHASES, *POOL], (1.0, 1.0))
@@ -53,3 +53,22 @@ def test_same_answer_every_time() -> None:
     assert prediction_interval(phases, account(POOL), "colocated-sync", {}) == prediction_interval(
         phases, account(POOL), "colocated-sync", {}
     )
+
+
+def test_samples_that_wait_are_the_slack_of_a_pool_that_never_rests() -> None:
+    phases = account(PHASES, train=90.0, weight_sync=10.0)
+    pool = account(POOL, generate=90.0, weight_sync=10.0)
+    # A quarter of the samples' age was generation: the rollout could take four times as long.
+    assert needed(phases, pool, 0.25) == pytest.approx(
+        account(POOL, generate=22.5, weight_sync=10.0, wait_trainer=67.5)
+    )
+    # No slack where the trainer waits.
+    waiting = account(PHASES, train=80.0, weight_sync=10.0, wait_rollout=10.0)
+    assert needed(waiting, pool, 0.25) == pytest.approx(pool)
+
+
+def test_a_busy_but_unneeded_pool_does_not_widen_the_interval() -> None:
+    phases = account(PHASES, train=90.0, weight_sync=10.0)
+    pool = needed(phases, account(POOL, generate=90.0, weight_sync=10.0), 0.25)
+    low, high = prediction_interval(phases, pool, "async", EXACT | {"rollout": (0.8, 1.25)})
+    assert (low, high) == pytest.approx((100.0, 100.0))
