@@ -31,7 +31,9 @@ P2P_LATENCY = 15e-6
 
 @dataclass(frozen=True)
 class EngineShape:
-    """Geometry of one engine; `domain`: GPUs behind one NVLink switch."""
+    """Geometry of one engine; `domain`: GPUs behind one NVLink switch; `head_tp`: ranks that split the LM head, by
+    default the attention-TP group's.
+    """
 
     model: ModelSpec
     attn_tp: int
@@ -44,6 +46,16 @@ class EngineShape:
     domain: int
     return_logprobs: bool = False
     popularity: str = EXPERT_POPULARITY
+    head_tp: int | None = None
+
+    @property
+    def head_ranks(self) -> int:
+        return self.attn_tp if self.head_tp is None else self.head_tp
+
+    @property
+    def shares_head(self) -> bool:
+        """Attention-DP ranks split one LM head between them, so each sees the rows of all."""
+        return self.head_ranks > self.attn_tp
 
     @property
     def heads(self) -> int:
@@ -153,18 +165,41 @@ def _mlp(k: Kernels, s: EngineShape, m: Floats, tally: Tally, width: int, times:
 
 
 def head_ops(k: Kernels, s: EngineShape, b: Floats, tally: Tally) -> None:
-    """Embedding, final norm, LM head (bf16), logits gathered over the tensor-parallel ranks, sampling."""
+    """Embedding, final norm, LM head (bf16), logits gathered over the tensor-parallel ranks, sampling.
+
+    A head that attention-DP ranks share is not here but in `shared_head_ops`; each rank samples its own rows.
+    """
     vocab, h = s.model.vocab, s.model.hidden
     _stream(k, tally, b * h * 6 * ACTIVATION_BYTES, 2, 1)
     _all_reduce(k, tally, s, b, s.attn_tp, 1)
-    seconds, source = k.gemm_seconds(b, -(-vocab // s.attn_tp), h, "bf16")
-    tally.add("lm head", _column(seconds, tally.shape), source)
-    if s.attn_tp > 1:
-        seconds, source = k.nccl_seconds("all_gather", b * vocab * ACTIVATION_BYTES, s.attn_tp, s.domain)
-        tally.add("lm head", _column(seconds, tally.shape), source)
+    if not s.shares_head:
+        _head(k, s, b, tally)
     passes = SAMPLING_PASSES + (LOGPROB_PASSES if s.return_logprobs else 0.0)
     seconds = k.elementwise_seconds(b * vocab * passes, 4)
     tally.add("sampling", _column(seconds, tally.shape), "roofline")
+
+
+def shared_head_ops(k: Kernels, s: EngineShape, total: Floats, tally: Tally) -> None:
+    """LM head split over all ranks of a stage under attention-DP (SGLang without `--enable-dp-lm-head`).
+
+    Hidden states of all ranks gathered, `total·H·2` bytes; [total, H] x [H, V/ranks]; logits gathered, `total·V·2`.
+    """
+    if not s.shares_head:
+        return
+    size = total * s.model.hidden * ACTIVATION_BYTES
+    seconds, source = k.nccl_seconds("all_gather", size, s.head_ranks, s.domain)
+    tally.add("lm head", _column(seconds, tally.shape), source)
+    _head(k, s, total, tally)
+
+
+def _head(k: Kernels, s: EngineShape, rows: Floats, tally: Tally) -> None:
+    """[rows, H] x [H, V/ranks] in bf16, and the gather of rows·V logits."""
+    vocab, ranks = s.model.vocab, s.head_ranks
+    seconds, source = k.gemm_seconds(rows, -(-vocab // ranks), s.model.hidden, "bf16")
+    tally.add("lm head", _column(seconds, tally.shape), source)
+    if ranks > 1:
+        seconds, source = k.nccl_seconds("all_gather", rows * vocab * ACTIVATION_BYTES, ranks, s.domain)
+        tally.add("lm head", _column(seconds, tally.shape), source)
 
 
 def expert_ops(
@@ -235,6 +270,7 @@ def decode_joint(k: Kernels, s: EngineShape, total: Floats) -> Tally:
     tally = Tally((len(total),))
     if s.dispatched:
         expert_ops(k, s, total, tally, decode=True)
+        shared_head_ops(k, s, total, tally)
     return tally
 
 

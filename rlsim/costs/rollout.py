@@ -35,6 +35,7 @@ def engine_shape(system: System, part: RolloutPart) -> EngineShape:
         kv_dtype=entry.kv_dtype,
         domain=min(part.pool.nvlink_domain, part.layout.gpus_per_engine),
         return_logprobs=bool(entry.return_logprobs),
+        head_tp=layout.head_tp,
     )
 
 

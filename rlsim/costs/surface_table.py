@@ -21,7 +21,7 @@ from rlsim.costs.kernels.roofline import FITS
 from rlsim.costs.kernels.tables import Floats, tables_version
 from rlsim.costs.kernels.work import Gpu
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the composition of the step changes: older files are then not read."""
 SHIPPED = Path(__file__).parent / "data"
 KNOTS = np.array([0, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072], dtype=np.float64)
