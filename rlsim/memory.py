@@ -13,6 +13,7 @@ from rlsim.memory_engine import engine_memory
 from rlsim.memory_fixes import nearest_change
 from rlsim.memory_report import GIB, Breakdown, EngineMemory, MemoryReport, Problem
 from rlsim.memory_trainer import offloadable, reference_bytes, resident_states, state_bytes, trainer_moments
+from rlsim.sync_settings import sync_bucket
 
 if TYPE_CHECKING:
     from rlsim.system import RolloutPart, System
@@ -83,7 +84,7 @@ def switch_moment(system: System) -> Breakdown:
         "trainer weights": weights,
         "trainer resident": stay + _process_bytes(system),
         "engine weights": engine,
-        "weight sync buffer": 2 * system.scenario.weight_sync.bucket,
+        "weight sync buffer": 2 * sync_bucket(system.scenario),
         "engine asleep": asleep_bytes(system),
     }
     return Breakdown(parts, "weight sync", "the weights of both roles")

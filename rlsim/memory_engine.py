@@ -14,6 +14,7 @@ from rlsim.memory_lengths import sequence_lengths
 from rlsim.memory_report import Breakdown, EngineMemory
 from rlsim.model import ModelSpec, kv_bytes
 from rlsim.slices import absorbed_bytes, engine_rank_bytes
+from rlsim.sync_settings import sync_bucket
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import RolloutEntry
@@ -132,7 +133,7 @@ def _fixed(system: System, part: RolloutPart, stage: int, resident: float) -> Fi
         + value("all_to_all_buffer_bytes") * (part.layout.moe_ep > 1),
         context=value("cuda_context_bytes"),
         graphs=0.0 if entry.enforce_eager else value("engine_graph_bytes"),
-        sync=(weights if sync.overlap else sync.bucket) if alone else 0.0,
+        sync=(weights if sync.overlap else sync_bucket(system.scenario)) if alone else 0.0,
         resident=resident,
     )
 

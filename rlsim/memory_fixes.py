@@ -11,6 +11,7 @@ from rlsim.errors import UserError
 from rlsim.grids import engine_layout, engine_stage_sizes, train_layout
 from rlsim.memory_lengths import sequence_lengths
 from rlsim.memory_report import GIB, MemoryReport, Problem
+from rlsim.sync_settings import sync_bucket
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import Scenario
@@ -127,7 +128,7 @@ def _candidates(system: System, role: str) -> Iterator[Changes]:
         yield from _rollout_changes(system)
     elif role == "weight sync":
         yield from _offload_changes(system)
-        yield {"weight_sync.bucket": system.scenario.weight_sync.bucket / 4}
+        yield {"weight_sync.bucket": sync_bucket(system.scenario) / 4}
         yield from _rollout_splits(system)
         yield from _trainer_splits(system)
     else:

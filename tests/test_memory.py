@@ -10,12 +10,14 @@ import pytest
 from rlsim import catalog
 from rlsim.activations import layer_activations, micro_batches_in_flight
 from rlsim.costs.offload import switch_cost
+from rlsim.costs.transfer_build import sync_case
 from rlsim.layout import train_params
 from rlsim.memory import GIB, MemoryReport, check_memory, measure
 from rlsim.memory_fixes import changed_system
 from rlsim.memory_lengths import sequence_lengths
 from rlsim.memory_trainer import activation_bytes, micro_batch_count, micro_batch_tokens, state_bytes
 from rlsim.model import parameters
+from rlsim.scenario import scenario_from_dict
 from rlsim.shards import weight_classes
 from rlsim.system import System, resolve
 from tests.layout_cases import case
@@ -238,6 +240,22 @@ def test_gradients_and_engine_weights_on_the_host_where_the_framework_moves_them
         assert parts.get("sleeping engine weights", 0) == (8 * 2 * parameters(s.model) if moves else 0)
         moved = {row.role: row.moved for row in switch_cost(s).ledger}
         assert bool(moved["gradients"]) == bool(moved["engine weights"]) == moves
+
+
+def test_one_bucket_for_memory_and_price():
+    # the framework's own (slime 512 MiB, generic 1 GiB) unless the file gives one; two of them at the switch
+    for framework, blocks, mib in (
+        ("generic", {}, 1024),
+        ("slime", {}, 512),
+        ("verl", {}, 2048),
+        ("slime", {"weight_sync": {"bucket": "3 GiB"}}, 3072),
+    ):
+        s = system(QWEN7, {"gpus": 8}, framework=framework, **blocks)
+        assert sync_case(s).bucket == mib * 2**20
+        assert measure(s).moments["weight sync"].parts["weight sync buffer"] == 2 * mib * 2**20
+        apart = system(QWEN7, {"gpus": 8}, framework=framework, placement="disaggregated", **blocks)
+        assert measure(apart).rollout.parts["weight sync buffer"] == mib * 2**20
+        assert sync_case(resolve(scenario_from_dict(s.scenario.to_dict()))).bucket == mib * 2**20
 
 
 # Problems ----------

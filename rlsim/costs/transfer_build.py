@@ -7,6 +7,7 @@ from rlsim.costs.transfer_methods import Method, method_of
 from rlsim.dtypes import BYTES
 from rlsim.model import parameters
 from rlsim.slices import SyncBytes, sync_bytes
+from rlsim.sync_settings import sync_bucket
 from rlsim.system import Pool, RolloutPart, System
 
 
@@ -15,12 +16,11 @@ def sync_case(system: System) -> SyncCase:
     method = method_of(system.scenario.framework.name)
     dtype, read = wire_dtype(system, method)
     exact = slices(system, BYTES[dtype])
-    sync = system.scenario.weight_sync
     return SyncCase(
         model_bytes=exact[0].total_unique,
         read_bytes=parameters(system.model) * BYTES[read] if read else 0.0,
         tensors=exact[0].tensors,
-        bucket=sync.bucket if "bucket" in sync.model_fields_set else method.bucket,
+        bucket=sync_bucket(system.scenario),
         colocated=system.colocated,
         oversubscription=system.scenario.cluster.oversubscription,
         source=_source(system, exact[0]),

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-MIB = 2**20
-GIB = 2**30
-
 
 @dataclass(frozen=True)
 class Method:
     """What a framework does, apart from how fast it is.
 
     colocated, disaggregated   strategy by placement
-    bucket          bytes sent together when the scenario does not say
     senders         trainer ranks that feed the network at once: "node" (all of the root's node relay over
                     NVLink, so all its NICs work) or "one" (a single rank, a single NIC)
     stage_heads     every pipeline stage sends its own layers, so nothing is gathered across stages
@@ -29,7 +25,6 @@ class Method:
 
     colocated: str
     disaggregated: str
-    bucket: float
     senders: str
     stage_heads: bool
     colocated_overlap: tuple[tuple[str, ...], ...]
@@ -51,7 +46,6 @@ METHODS: Mapping[str, Method] = {
     "generic": Method(
         colocated="ipc",
         disaggregated="broadcast",
-        bucket=GIB,
         senders="node",
         stage_heads=False,
         colocated_overlap=PING_PONG,
@@ -65,7 +59,6 @@ METHODS: Mapping[str, Method] = {
     "verl": Method(
         colocated="ipc",
         disaggregated="broadcast",
-        bucket=2 * GIB,
         senders="node",
         stage_heads=False,
         colocated_overlap=ALTERNATE,
@@ -79,7 +72,6 @@ METHODS: Mapping[str, Method] = {
     "slime": Method(
         colocated="ipc",
         disaggregated="broadcast",
-        bucket=512 * MIB,
         senders="one",
         stage_heads=True,
         colocated_overlap=ALTERNATE,
@@ -93,7 +85,6 @@ METHODS: Mapping[str, Method] = {
     "openrlhf": Method(
         colocated="ipc",
         disaggregated="broadcast",
-        bucket=GIB,
         senders="one",
         stage_heads=False,
         colocated_overlap=ALTERNATE,
@@ -107,7 +98,6 @@ METHODS: Mapping[str, Method] = {
     "areal": Method(
         colocated="ipc",
         disaggregated="broadcast",
-        bucket=GIB,
         senders="one",
         stage_heads=True,
         colocated_overlap=PING_PONG,
@@ -121,7 +111,6 @@ METHODS: Mapping[str, Method] = {
     "nemo-rl": Method(
         colocated="ipc",
         disaggregated="broadcast",
-        bucket=1.5 * GIB,
         senders="node",
         stage_heads=False,
         colocated_overlap=PING_PONG,
@@ -136,7 +125,6 @@ METHODS: Mapping[str, Method] = {
     "trl": Method(
         colocated="ipc",
         disaggregated="broadcast",
-        bucket=GIB,
         senders="one",
         stage_heads=False,
         colocated_overlap=ALTERNATE,

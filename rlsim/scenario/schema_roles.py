@@ -8,7 +8,7 @@ from pydantic import model_validator
 
 from rlsim.scenario.block import Block, Bytes, Listed, item, needed
 from rlsim.scenario.geometry import engine_geometry
-from rlsim.scenario.quantity import GiB, MistakeError
+from rlsim.scenario.quantity import MistakeError
 
 MICRO_BATCH_TOKENS = 16384
 
@@ -188,7 +188,7 @@ class WeightSync(Block):
         "filesystem",
         "delta",
     ] = item("auto", "weight sync strategy: auto takes the framework's, else the quickest")
-    bucket: Bytes = item(GiB, "weight sync bucket", gt=0)
+    bucket: Bytes | None = item(None, "weight sync bucket: default the framework's, 1 GiB for generic", gt=0)
     overlap: bool = item(False, "weight sync overlap: engines go on while the next weights arrive")
     wire_dtype: Literal["fp32", "bf16", "fp8"] | None = item(
         None, "dtype on the wire: default the trainer's stored dtype"

@@ -14,7 +14,8 @@ def test_labels_and_units() -> None:
     assert unit("cluster.nic") == "B/s"
     assert unit("workload.response_tokens.p99") == "tokens"
     assert unit("costs.gpu_hour") == "$/h"
-    assert attribute("weight_sync.bucket").default == "1 GiB"
+    assert attribute("trainer.micro_batch_tokens").default == ""
+    assert attribute("rollout.block_size").default == "16"
     assert attribute("async.policy").type.startswith("areal, verl")
 
 

@@ -23,7 +23,8 @@ def test_base_first_then_variants() -> None:
 def test_quantities_are_si() -> None:
     base = loads_scenario(BASE).variants[0]
     assert base.cluster.nic == 50e9
-    assert base.weight_sync.bucket == 2.0**30
+    assert base.weight_sync.bucket is None
+    assert loads_scenario(BASE + "weight_sync: {bucket: 1 GiB}\n").variants[0].weight_sync.bucket == 2.0**30
     assert base.costs.gpu_hour is None
 
 

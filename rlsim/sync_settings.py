@@ -1,0 +1,16 @@
+"""What the weight_sync block means once framework and schedule are known: memory and price read it here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rlsim.catalog.sync_buckets import bucket_of
+
+if TYPE_CHECKING:
+    from rlsim.scenario.schema import Scenario
+
+
+def sync_bucket(scenario: Scenario) -> float:
+    """Bytes sent together: as written, else the framework's."""
+    bucket = scenario.weight_sync.bucket
+    return bucket if bucket is not None else bucket_of(scenario.framework.name)
