@@ -208,11 +208,14 @@ def expert_ops(
     """Routed experts of all MoE layers when `total` tokens enter the engine, with what moves the tokens.
 
     `spread`: tokens of the busiest attention rank (default the mean), which pace the all-to-all.
+
+    Dispatched, each of the moe_tp groups of moe_ep GPUs takes in all tokens: total/moe_ep from each GPU, on the busiest
+    attention rank spread·moe_tp/attn_tp. The moe_tp GPUs that hold slices of the same experts gather their tokens
+    before, and scatter the sums after.
     """
     shape, layers = s.moe_shape, s.model.moe_layers
     if shape is None or not layers:
         return
-    h = s.model.hidden
     phase: Literal["decode", "prefill"] = "decode" if decode else "prefill"
     if not s.dispatched:
         seconds, source = k.moe_seconds(total, shape, s.dtype, None, s.popularity)
@@ -221,20 +224,26 @@ def expert_ops(
         return
     rank = total / s.attn_dp if spread is None else spread
     if shape.moe_ep > 1:
-        per_gpu = rank / (s.attn_tp * shape.moe_tp)
+        per_gpu = rank * shape.moe_tp / s.attn_tp
         seconds, source = k.moe_seconds(total, shape, s.dtype, phase, s.popularity)
         tally.add("experts", _column(seconds, tally.shape), source, layers)
         wire = 1.0 if s.dtype == "fp8" else 2.0
-        seconds, source = k.all_to_all_seconds(per_gpu, shape, phase, s.domain, wire)
+        seconds, source = k.all_to_all_seconds(per_gpu, shape, phase, max(1, s.domain // shape.moe_tp), wire)
         tally.add("all-to-all", _column(seconds, tally.shape), source, layers)
-        if shape.moe_tp > 1:
-            _all_reduce(k, tally, s, rank, shape.moe_tp, layers)
+        _gather_and_scatter(k, s, per_gpu, shape.moe_tp, tally)
         return
     seconds, source = k.moe_seconds(total, shape, s.dtype, None, s.popularity)
     tally.add("experts", _column(seconds, tally.shape), source, layers)
+    _gather_and_scatter(k, s, total, shape.moe_tp, tally)
+
+
+def _gather_and_scatter(k: Kernels, s: EngineShape, tokens: Floats, gpus: int, tally: Tally) -> None:
+    """All-gather and reduce-scatter of `tokens` rows of H over `gpus` neighbours, in all MoE layers."""
+    if gpus == 1:
+        return
     for op in ("all_gather", "reduce_scatter"):
-        seconds, source = k.nccl_seconds(op, total * h * ACTIVATION_BYTES, shape.moe_tp, s.domain)
-        tally.add(f"{phase} gather and scatter", _column(seconds, tally.shape), source, layers)
+        seconds, source = k.nccl_seconds(op, tokens * s.model.hidden * ACTIVATION_BYTES, gpus, s.domain)
+        tally.add("gather and scatter", _column(seconds, tally.shape), source, s.model.moe_layers)
 
 
 def attention_decode(k: Kernels, s: EngineShape, b: Floats, c: Floats, tally: Tally) -> None:

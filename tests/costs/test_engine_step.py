@@ -74,6 +74,24 @@ def test_small_moe_layers_take_no_milliseconds_each() -> None:
     assert joint / 58 < 0.7e-3
 
 
+@pytest.mark.parametrize(("tp", "dp", "ep"), [(1, 16, 8), (2, 8, 8), (4, 4, 8), (4, 4, 4), (1, 16, 16)])
+def test_every_expert_parallel_group_takes_in_all_tokens(tp: int, dp: int, ep: int) -> None:
+    """1,024 tokens enter an engine of 16 GPUs: each of the 16/ep groups exchanges all of them, 1,024/ep a GPU, however
+    attention is cut; the 16/ep GPUs that share an expert gather and scatter 1,024/ep rows of 7,168·2 B.
+    """
+    k = kernels_for(catalog.gpu("h100-sxm"), "sglang")
+    s = shape("deepseek-ai/DeepSeek-V3", tp=tp, dp=dp, ep=ep, dtype="fp8")
+    parts = engine_step.decode_joint(k, s, np.array([1024.0])).parts
+    moe = s.moe_shape
+    assert moe is not None
+    assert moe.moe_tp == 16 // ep
+    exchange, _ = k.all_to_all_seconds(np.array([1024.0 / ep]), moe, "decode", 8 // moe.moe_tp, 1.0)
+    assert parts["all-to-all"][0] == pytest.approx(58 * float(exchange[0]))
+    ops = ("all_gather", "reduce_scatter")
+    both = sum(float(k.nccl_seconds(op, 1024 / ep * 7168 * 2, moe.moe_tp, 8)[0]) for op in ops)
+    assert parts.get("gather and scatter", np.zeros(1))[0] == pytest.approx(58 * both)
+
+
 def test_a_head_over_all_attention_ranks_works_on_the_whole_batch() -> None:
     """DeepSeek-V3, 8 attention ranks in one node, 64 sequences each. Own heads: each rank reads 129,280·7,168·2 B =
     1.853 GB, 0.553 ms at 3.35 TB/s. Shared: an eighth of that, 0.069 ms, but the logits of all 512 go to every rank:
