@@ -14,7 +14,7 @@ from rlsim.memory_lengths import sequence_lengths
 from rlsim.memory_report import Breakdown, EngineMemory
 from rlsim.model import ModelSpec, kv_bytes
 from rlsim.slices import absorbed_bytes, engine_rank_bytes
-from rlsim.sync_settings import sync_bucket
+from rlsim.sync_settings import double_buffered, sync_bucket
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import RolloutEntry
@@ -123,8 +123,7 @@ def _breakdown(fixed: Fixed, kv: float) -> Breakdown:
 def _fixed(system: System, part: RolloutPart, stage: int, resident: float) -> Fixed:
     m, entry, value = system.model, part.entry, system.profile.value
     weights = engine_rank_bytes(m, part.layout, BYTES[entry.dtype])[stage]
-    sync = system.scenario.weight_sync
-    alone = not system.colocated
+    bucket = 0.0 if system.colocated else sync_bucket(system.scenario)
     return Fixed(
         weights=weights,
         absorbed=absorbed_bytes(m, part.layout)[stage],
@@ -133,7 +132,7 @@ def _fixed(system: System, part: RolloutPart, stage: int, resident: float) -> Fi
         + value("all_to_all_buffer_bytes") * (part.layout.moe_ep > 1),
         context=value("cuda_context_bytes"),
         graphs=0.0 if entry.enforce_eager else value("engine_graph_bytes"),
-        sync=(weights if sync.overlap else sync_bucket(system.scenario)) if alone else 0.0,
+        sync=weights if double_buffered(system.scenario) else bucket,
         resident=resident,
     )
 

@@ -14,3 +14,8 @@ def sync_bucket(scenario: Scenario) -> float:
     """Bytes sent together: as written, else the framework's."""
     bucket = scenario.weight_sync.bucket
     return bucket if bucket is not None else bucket_of(scenario.framework.name)
+
+
+def double_buffered(scenario: Scenario) -> bool:
+    """Whether weights arrive in a second buffer while the engines go on: `overlap`, which only async has use for."""
+    return scenario.weight_sync.overlap and scenario.schedule == "async"

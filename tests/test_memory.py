@@ -258,6 +258,12 @@ def test_one_bucket_for_memory_and_price():
         assert sync_case(resolve(scenario_from_dict(s.scenario.to_dict()))).bucket == mib * 2**20
 
 
+def test_a_second_copy_of_the_weights_only_where_the_schedule_uses_it():
+    for schedule, size in (("sync", 2**30), ("one-step-off", 2**30), ("async", 2 * 7.616e9)):
+        s = system(QWEN7, {"gpus": 8}, placement="disaggregated", schedule=schedule, weight_sync={"overlap": True})
+        assert measure(s).rollout.parts["weight sync buffer"] == pytest.approx(size, rel=1e-3)
+
+
 # Problems ----------
 
 

@@ -10,6 +10,7 @@ from rlsim.costs.transfer_case import SyncCase
 from rlsim.costs.transfer_floor import floor_seconds
 from rlsim.costs.transfer_strategies import COLOCATED, DISAGGREGATED, STRATEGIES, Timed
 from rlsim.errors import NotModelled
+from rlsim.sync_settings import double_buffered
 from rlsim.system import System
 
 LINKS = frozenset({"wire", "replicate", "host_to_device", "device_to_host"})
@@ -68,8 +69,7 @@ def weight_sync_cost(system: System) -> SyncCost:
     Raises `UserError` for a strategy that the placement does not allow.
     """
     case = sync_case(system)
-    overlap = system.scenario.weight_sync.overlap and not system.colocated
-    return sync_cost(case, _strategy(system, case), overlap=overlap)
+    return sync_cost(case, _strategy(system, case), overlap=double_buffered(system.scenario))
 
 
 def sync_cost(case: SyncCase, strategy: str, *, overlap: bool = False) -> SyncCost:

@@ -272,6 +272,6 @@ def inert_blocks(scenario: Scenario) -> list[str]:
         inert.append("offload (placement is not colocated)")
     if "async_" in given and scenario.schedule != "async":
         inert.append("async (schedule is not async)")
-    if scenario.weight_sync.overlap and scenario.placement == "colocated":
-        inert.append("weight_sync.overlap (placement is colocated)")
+    if scenario.weight_sync.overlap and scenario.schedule != "async":
+        inert.append("weight_sync.overlap (schedule is not async)")
     return inert

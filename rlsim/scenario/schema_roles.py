@@ -189,7 +189,7 @@ class WeightSync(Block):
         "delta",
     ] = item("auto", "weight sync strategy: auto takes the framework's, else the quickest")
     bucket: Bytes | None = item(None, "weight sync bucket: default the framework's, 1 GiB for generic", gt=0)
-    overlap: bool = item(False, "weight sync overlap: engines go on while the next weights arrive")
+    overlap: bool = item(False, "weight sync overlap: engines go on while the next weights arrive (schedule: async)")
     wire_dtype: Literal["fp32", "bf16", "fp8"] | None = item(
         None, "dtype on the wire: default the trainer's stored dtype"
     )

@@ -75,10 +75,16 @@ def test_bucket_of_the_scenario_or_of_the_framework() -> None:
 
 def test_overlap_adds_a_swap_and_hides_the_transfer() -> None:
     """The copy out of the second buffer: 2 * 17.64 GB / 3.35 TB/s = 10.5 ms."""
-    plain = weight_sync_cost(system(LLAMA_70B))
-    double = weight_sync_cost(system(LLAMA_70B, "weight_sync.overlap=true"))
+    plain = weight_sync_cost(system(LLAMA_70B, "schedule=async"))
+    double = weight_sync_cost(system(LLAMA_70B, "schedule=async", "weight_sync.overlap=true"))
     assert double.seconds - plain.seconds == pytest.approx(0.01053, rel=1e-2)
     assert double.pause_seconds == pytest.approx(plain.pause_seconds + 0.01053, rel=1e-2)
+
+
+def test_overlap_costs_nothing_where_nobody_generates_meanwhile() -> None:
+    for schedule in ("sync", "one-step-off"):
+        plain = weight_sync_cost(system(LLAMA_70B, f"schedule={schedule}"))
+        assert weight_sync_cost(system(LLAMA_70B, f"schedule={schedule}", "weight_sync.overlap=true")) == plain
 
 
 def test_a_strategy_that_the_placement_forbids_is_the_users_mistake() -> None:

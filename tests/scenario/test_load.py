@@ -102,6 +102,13 @@ def test_inert_blocks() -> None:
     base, together = loads_scenario(BASE + "offload: {pinned: true}\n").variants
     assert inert_blocks(base) == ["offload (placement is not colocated)"]
     assert inert_blocks(together) == ["async (schedule is not async)"]
+    base, together = loads_scenario(BASE + "weight_sync: {overlap: true}\n").variants
+    assert inert_blocks(base) == []
+    assert inert_blocks(together) == ["async (schedule is not async)", "weight_sync.overlap (schedule is not async)"]
+    (off,) = loads_scenario(
+        BASE, overrides=["schedule=one-step-off", "weight_sync.overlap=true"], variant="base"
+    ).variants
+    assert "weight_sync.overlap (schedule is not async)" in inert_blocks(off)
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
