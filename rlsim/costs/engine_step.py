@@ -17,6 +17,7 @@ import numpy as np
 from rlsim.architecture import ModelSpec
 from rlsim.costs.kernels import EXPERT_POPULARITY, Kernels, MoeShape
 from rlsim.costs.kernels.kernels import Provenance
+from rlsim.costs.kernels.links import NIC_SHARE
 from rlsim.costs.kernels.tables import Floats
 from rlsim.dtypes import BYTES
 
@@ -269,9 +270,22 @@ def decode_rank(k: Kernels, s: EngineShape, b: Floats, c: Floats) -> Tally:
     if not s.dispatched:
         expert_ops(k, s, b, tally, decode=True)
     if s.pp > 1:
-        hop = P2P_LATENCY + b * s.model.hidden * ACTIVATION_BYTES / k.gpu.nvlink_bandwidth
-        tally.add("pipeline hops", hop[:, None], "roofline", s.pp)
+        tally.add("pipeline hops", pipeline_hops(k, s, b)[:, None], "roofline")
     return tally
+
+
+def pipeline_hops(k: Kernels, s: EngineShape, b: Floats) -> Floats:
+    """Seconds of one pass of `b` sequences from stage to stage and back to the first: pp hops of b·H rows.
+
+    Ranks stand pp·attn_tp·attn_dp in a row. A stage that fills a domain: every hop leaves it, over each rank's own NIC;
+    smaller ones: as many hops leave a domain as the engine has domains.
+    """
+    width = s.attn_tp * s.attn_dp
+    domains = -(-s.pp * width // s.domain)
+    far = 0 if domains == 1 else min(s.pp, domains)
+    size = b * s.model.hidden * ACTIVATION_BYTES
+    near_rate, far_rate = k.gpu.nvlink_bandwidth, k.gpu.nic_bandwidth * NIC_SHARE
+    return np.asarray(s.pp * P2P_LATENCY + size * ((s.pp - far) / near_rate + far / far_rate))
 
 
 def decode_joint(k: Kernels, s: EngineShape, total: Floats) -> Tally:

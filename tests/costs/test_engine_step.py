@@ -117,6 +117,16 @@ def test_pipeline_with_few_sequences_passes_all_stages() -> None:
     assert 0.7 * one.rank[-1, 0] < two.rank[-1, 0] < one.rank[-1, 0]
 
 
+def test_hops_between_nodes_take_the_nic() -> None:
+    """64 rows of 8,192·2 B = 1.049 MB: 2.33 µs over NVLink (450 GB/s), 26.2 µs over 80% of a 50 GB/s NIC; 15 µs a hop.
+    TP 8, PP 4: four hops, each to another node. TP 4, PP 4: 16 GPUs on two nodes, so two of the four. TP 2, PP 4: none.
+    """
+    k, b = kernels_for(catalog.gpu("h100-sxm"), "vllm"), np.array([64.0])
+    for tp, far in ((8, 4), (4, 2), (2, 0)):
+        hops = engine_step.pipeline_hops(k, shape("meta-llama/Llama-3.1-70B", tp=tp, pp=4), b)[0]
+        assert hops == pytest.approx(4 * 15e-6 + (4 - far) * 2.33e-6 + far * 26.2e-6, rel=2e-3)
+
+
 def test_sliding_windows_stop_the_growth_with_context() -> None:
     t = table("h100-sxm", "vllm", shape("openai/gpt-oss-20b"))
     k = kernels_for(catalog.gpu("h100-sxm"), "vllm")
