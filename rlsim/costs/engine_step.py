@@ -315,6 +315,17 @@ def prefill_chunk(k: Kernels, s: EngineShape, n: Floats, limit: float) -> Tally:
     return tally
 
 
+def prefill_head(k: Kernels, s: EngineShape) -> float:
+    """Seconds of the head in an iteration without decodes: one sampled token a rank, whose prompt is complete.
+
+    More rows cost hardly more, as reading the head's weights does not depend on them.
+    """
+    one = Tally((1,))
+    head_ops(k, s, np.ones(1), one)
+    shared_head_ops(k, s, np.full(1, float(s.attn_dp)), one)
+    return float(one.total[0])
+
+
 def prefill_pair(k: Kernels, s: EngineShape, length: float = 8192.0) -> tuple[float, Provenance]:
     """Seconds of attention per (new token, token of its context), over the layers that see the whole context."""
     a = s.model.attention

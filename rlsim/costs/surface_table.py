@@ -34,8 +34,8 @@ class SurfaceTable:
     """Kernel seconds of an engine without host time.
 
     knots [K] contexts; batches [B] sequences per rank; rank [B, K]; totals [T] sequences of the engine; joint
-    [T]; chunks [P] prompt tokens; prefill [P] beyond `base`, the pass over the weights that a chunk shares with
-    a decode; `pair` seconds of attention per (new token, context token).
+    [T]; chunks [P] prompt tokens; prefill [P] beyond `base`, the pass over the weights, LM head included, that a
+    chunk shares with a decode; `pair` seconds of attention per (new token, context token).
     """
 
     knots: Floats
@@ -97,7 +97,7 @@ def build(k: Kernels, shape: EngineShape, max_num_seqs: int, max_tokens: int) ->
         joint=_monotone(joint.total, 0),
         chunks=chunks,
         prefill=times - times[0],
-        base=float(times[0]),
+        base=float(times[0]) + engine_step.prefill_head(k, shape),
         pair=pair,
         provenance=_shares(rank, joint, batches, totals, shape.attn_dp),
         notes=_notes(k, shape),

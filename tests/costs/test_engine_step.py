@@ -92,6 +92,16 @@ def test_every_expert_parallel_group_takes_in_all_tokens(tp: int, dp: int, ep: i
     assert parts.get("gather and scatter", np.zeros(1))[0] == pytest.approx(58 * both)
 
 
+def test_a_prompt_alone_reads_the_head_too() -> None:
+    """Qwen2.5-7B: 152,064·3,584·2 B = 1.090 GB of head at 3.35 TB/s: 0.325 ms, in `base` and not in the chunk."""
+    k, s = kernels_for(catalog.gpu("h100-sxm"), "vllm"), shape("Qwen/Qwen2.5-7B")
+    head = engine_step.prefill_head(k, s)
+    assert 0.325e-3 < head < 1.5 * 0.325e-3
+    t = table("h100-sxm", "vllm", s)
+    assert t.base == pytest.approx(engine_step.prefill_chunk(k, s, np.ones(1), 8192.0).total[0] + head)
+    assert t.prefill[0] == 0
+
+
 def test_a_head_over_all_attention_ranks_works_on_the_whole_batch() -> None:
     """DeepSeek-V3, 8 attention ranks in one node, 64 sequences each. Own heads: each rank reads 129,280·7,168·2 B =
     1.853 GB, 0.553 ms at 3.35 TB/s. Shared: an eighth of that, 0.069 ms, but the logits of all 512 go to every rank:
