@@ -7,7 +7,7 @@ t = max over data-parallel ranks of the pipeline's schedule over their real micr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,11 +17,13 @@ from rlsim.architecture import Layer
 from rlsim.costs import training_memorybound as streaming
 from rlsim.costs import training_packing as packing
 from rlsim.costs import training_pipeline as pipeline
+from rlsim.costs.offload import host_link
 from rlsim.costs.training_case import Case, Floats, TrainingKernels, case_of
 from rlsim.costs.training_floor import floor_seconds, model_flops
 from rlsim.costs.training_packing import Ints, MicroBatches, Rules, micro_batches
 from rlsim.costs.training_sharding import once_per_update, update_traffic
 from rlsim.costs.training_times import PARTS, EndTimes, LayerTimes
+from rlsim.memory_trainer import reference_bytes
 
 if TYPE_CHECKING:
     from rlsim.system import System
@@ -62,6 +64,7 @@ class TrainingCosts:
 
     def __init__(self, system: System, kernels: TrainingKernels) -> None:
         self.case: Case = case_of(system, kernels)
+        self.reference_in = reference_seconds(system)
         self.kinds, self.counts = self.case.kinds()
 
     def update(self, lengths: Ints) -> StepTime:
@@ -69,9 +72,19 @@ class TrainingCosts:
         return self._step(np.asarray(lengths, dtype=np.int64), train=True)
 
     def logprob(self, lengths: Ints, role: str = "actor") -> StepTime:
-        """One forward over the whole batch with its own micro-batches; the reference costs what the actor does."""
-        del role
-        return self._step(np.asarray(lengths, dtype=np.int64), train=False)
+        """One forward over the whole batch with its own micro-batches.
+
+        The reference costs what the actor does, and its weights come in from the host first: part `reference_in`.
+        """
+        step = self._step(np.asarray(lengths, dtype=np.int64), train=False)
+        if role != "reference" or not len(lengths):
+            return step
+        return replace(
+            step,
+            seconds=step.seconds + self.reference_in,
+            parts={**step.parts, "reference_in": self.reference_in},
+            sources={**step.sources, "roofline": step.sources["roofline"] + self.reference_in},
+        )
 
     # --- one pass ---------------------------------------------------------------------------------------------------
     def _step(self, lengths: Ints, train: bool) -> StepTime:
@@ -234,6 +247,19 @@ class TrainingCosts:
         known = sum(out.values())
         factor = 1.0 + waits / known if known > 0 else 1.0
         return {source: seconds * factor for source, seconds in out.items()}
+
+
+def reference_seconds(system: System) -> float:
+    """Seconds to bring the reference model's weights in for their pass; the host keeps its copy, so nothing goes back.
+
+    max over stages of the rank's bf16 slice (or shard) / host copy rate, all GPUs of a node at once: the rate of the
+    switch's copies.
+    """
+    scenario = system.scenario
+    if not scenario.workload.reference_model or scenario.roles.reference is not None:
+        return 0.0
+    size = max(reference_bytes(system, stage) for stage in range(system.trainer.pp))
+    return size / host_link(system).copy_rate(scenario.offload.pinned)
 
 
 def _ends_of(first: Floats, last: Floats, stages: int) -> Floats:

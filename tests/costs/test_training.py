@@ -11,6 +11,7 @@ from rlsim.costs.kernels import kernels_for
 from rlsim.costs.training import StepTime, TrainingCosts
 from rlsim.costs.training_layer import held_parameters, streamed_bytes
 from rlsim.model import forward_flops, matmul_weights_per_token
+from rlsim.slices import train_params
 from tests.costs.systems import DEEPSEEK_V3, LLAMA_70B, QWEN_7B, system
 from tests.costs.training_double import FLOPS, STREAM, costs
 
@@ -84,6 +85,23 @@ def test_nothing_hides_the_gather_of_embedding_and_head() -> None:
     assert (update.micro_batches, logprob.micro_batches) == (2, 2)
     assert update.parts["dp_comm"] == pytest.approx(2 * 65.4e-3, rel=1e-3)
     assert logprob.parts["dp_comm"] == pytest.approx(2 * 21.8e-3, rel=1e-3)
+
+
+def test_the_reference_comes_in_from_the_host() -> None:
+    """Llama 70B at TP 8, PP 4, an end stage: (20·855.7 M + 1.051 B)/8·2 B = 4.54 GB at 12 GB/s, 0.3785 s.
+    Qwen 7B with FSDP2 over 64: 15.23 GB/64 = 0.238 GB, 19.8 ms; pageable at 4 GB/s three times that.
+    """
+    prices = costs(LLAMA_70B, "workload.reference_model=true")
+    actor, reference = prices.logprob(LENGTHS), prices.logprob(LENGTHS, "reference")
+    adds_up(reference)
+    held = max(train_params(prices.case.model, prices.case.layout, stage).dense for stage in range(4))
+    assert 2 * held == pytest.approx(4.54e9, rel=2e-3)
+    assert reference.seconds - actor.seconds == pytest.approx(2 * held / 12e9)
+    assert reference.parts["reference_in"] == pytest.approx(0.3785, rel=2e-3)
+    shards = costs(QWEN_7B, "workload.reference_model=true")
+    assert shards.reference_in == pytest.approx(15.23e9 / 64 / 12e9, rel=1e-2)
+    pageable = costs(QWEN_7B, "workload.reference_model=true", "offload.pinned=false")
+    assert pageable.reference_in == pytest.approx(3 * shards.reference_in)
 
 
 def test_recompute_costs_a_forward() -> None:
