@@ -24,7 +24,7 @@ def sync_case(system: System) -> SyncCase:
         colocated=system.colocated,
         oversubscription=system.scenario.cluster.oversubscription,
         source=_source(system, exact[0]),
-        receivers=tuple(_receiver(part, bytes_) for part, bytes_ in zip(system.rollout, exact, strict=True)),
+        receivers=tuple(_receiver(part, bytes_, dtype) for part, bytes_ in zip(system.rollout, exact, strict=True)),
         method=method,
         profile=system.profile,
     )
@@ -63,7 +63,7 @@ def _source(system: System, bytes_: SyncBytes) -> Source:
     )
 
 
-def _receiver(part: RolloutPart, bytes_: SyncBytes) -> Receiver:
+def _receiver(part: RolloutPart, bytes_: SyncBytes, wire: str) -> Receiver:
     layout = part.layout
     return Receiver(
         side=side_of(part.pool, layout.gpus),
@@ -75,6 +75,7 @@ def _receiver(part: RolloutPart, bytes_: SyncBytes) -> Receiver:
         missing_gpu=bytes_.missing_gpu_max,
         missing_node=bytes_.missing_node_max,
         tensors_gpu=bytes_.engine_tensors_max,
+        quantises=part.entry.dtype == "fp8" and wire != "fp8",
     )
 
 

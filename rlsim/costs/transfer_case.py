@@ -71,6 +71,7 @@ class Receiver:
     missing_gpu     of recv_gpu what does not lie on that GPU already (co-located)
     missing_node    of recv_node what does not lie on that node already (co-located)
     tensors_gpu     tensors of which one GPU keeps a slice
+    quantises       FP8 engines that are sent more than FP8: each GPU quantises its own slice as it loads
     """
 
     side: Side
@@ -82,6 +83,7 @@ class Receiver:
     missing_gpu: float
     missing_node: float
     tensors_gpu: float
+    quantises: bool = False
 
 
 @dataclass(frozen=True)

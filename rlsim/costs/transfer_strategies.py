@@ -127,7 +127,7 @@ def p2p_replicate(case: SyncCase) -> Timed:
         return first
     rate = min(case.nic_rate(r.side) for r in case.receivers)
     hop = min(case.bucket, case.recv_gpu) / rate
-    replicate = case.recv_gpu / rate + (case.engines - 2) * hop + engine_load(case, case.recv_gpu)
+    replicate = case.recv_gpu / rate + (case.engines - 2) * hop + copy_in(case, case.recv_gpu)
     return Timed({**first.parts, "replicate": replicate}, first.link_seconds + replicate)
 
 
@@ -245,7 +245,17 @@ def broadcast_wire(case: SyncCase) -> float:
 
 
 def engine_load(case: SyncCase, incoming: float) -> float:
-    """Seconds for an engine worker to take `incoming` bytes apart and copy its slices into its parameters."""
+    """Seconds for an engine worker to take `incoming` bytes apart and copy its slices into its parameters.
+
+    incoming / load rate, and where FP8 engines are sent bf16 or fp32, own slice / quantise rate: max over receivers of
+    the bytes into the busiest GPU, as they come off the wire.
+    """
+    own = max((r.recv_gpu for r in case.receivers if r.quantises), default=0.0)
+    return copy_in(case, incoming) + own / case.profile.value("refit_quantise_rate")
+
+
+def copy_in(case: SyncCase, incoming: float) -> float:
+    """Seconds to copy `incoming` bytes into place, ready as they are."""
     return incoming / case.profile.value("refit_load_rate")
 
 

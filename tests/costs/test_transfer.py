@@ -6,7 +6,7 @@ import pytest
 
 from rlsim.costs.transfer import sync_cost, weight_sync_cost
 from rlsim.costs.transfer_build import sync_case
-from rlsim.costs.transfer_strategies import COLOCATED, DISAGGREGATED
+from rlsim.costs.transfer_strategies import COLOCATED, DISAGGREGATED, engine_load
 from rlsim.errors import UserError
 from tests.costs.systems import DEEPSEEK_V3, LLAMA_70B, QWEN_7B, system
 
@@ -66,6 +66,20 @@ def test_slime_quantises_at_the_source() -> None:
     bf16 = weight_sync_cost(system(DEEPSEEK_V3, "framework=nemo-rl"))
     fp8 = weight_sync_cost(system(DEEPSEEK_V3, "framework=slime"))
     assert 0.5 < fp8.bytes_total / bf16.bytes_total < 0.51
+
+
+def test_an_engine_that_is_sent_bf16_quantises_its_own_slice() -> None:
+    """70B in bf16 into FP8 engines of TP 8: 17.64 GB a GPU at 30 GB/s, 0.588 s more in the load; slime sends FP8."""
+    fp8, bf16 = sync_case(system(LLAMA_70B, "rollout.dtype=fp8")), sync_case(system(LLAMA_70B))
+    assert fp8.model_bytes == bf16.model_bytes
+    assert engine_load(fp8, fp8.model_bytes) - engine_load(bf16, bf16.model_bytes) == pytest.approx(0.588, rel=1e-3)
+    for strategy in DISAGGREGATED:
+        assert sync_cost(fp8, strategy).parts["load"] > sync_cost(bf16, strategy).parts["load"]
+    # instances that copy from the first one get what is quantised already
+    peers = [sync_cost(case, "p2p-replicate").parts["replicate"] for case in (fp8, bf16)]
+    assert peers[0] == peers[1]
+    source = sync_case(system(LLAMA_70B, "rollout.dtype=fp8", "framework=slime"))
+    assert not any(r.quantises for r in source.receivers)
 
 
 def test_bucket_of_the_scenario_or_of_the_framework() -> None:
