@@ -49,15 +49,16 @@ class ControllerCosts:
 def controller_costs(system: System) -> ControllerCosts:
     """Driver costs of a system from its profile.
 
-    dispatch = call + workers * submission, over the trainer's ranks: one process per GPU, as Ray-based
+    dispatch = call + workers * submission, over the ranks of the larger role: one process per GPU, as Ray-based
     frameworks have it. One-step-off and asynchronous schedules have their own fixed cost and a cost per
     sample, which more GPUs don't shorten.
     """
     value = system.profile.value
     asynchronous = system.scenario.schedule == "async"
     sample = value("controller_sample_s") + (value("async_sample_overhead_s") if asynchronous else 0.0)
+    workers = max(system.trainer.gpus, sum(part.layout.gpus for part in system.rollout))
     return ControllerCosts(
-        dispatch_seconds=value("controller_call_s") + system.trainer.gpus * value("controller_worker_s"),
+        dispatch_seconds=value("controller_call_s") + workers * value("controller_worker_s"),
         step_fixed_seconds=value("step_fixed_s" if system.scenario.schedule == "sync" else "async_step_fixed_s"),
         bytes_per_token=value("controller_bytes_per_token"),
         bytes_rate=value("controller_bytes_rate"),

@@ -24,6 +24,13 @@ def test_scaling_multiplies_every_duration() -> None:
     assert (twice.dispatch_seconds, twice.step_fixed_seconds) == (0.04, 3.0)
 
 
+def test_a_call_goes_to_the_larger_role() -> None:
+    """8 trainer and 56 rollout GPUs: 20 ms + 56 * 0.1 ms."""
+    text = LLAMA_70B.replace("{gpus: 32, backend: megatron, tp: 8, pp: 4}", "{gpus: 8, backend: megatron, tp: 8}")
+    split = system(text.replace("{gpus: 32, engine", "{gpus: 56, engine"))
+    assert controller_costs(split).dispatch_seconds == pytest.approx(0.0256)
+
+
 def test_costs_of_a_system() -> None:
     """32 trainer ranks: 20 ms + 32 * 0.1 ms a call."""
     costs = controller_costs(system(LLAMA_70B))
