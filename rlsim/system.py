@@ -88,8 +88,16 @@ def resolve(scenario: Scenario) -> System:
         trainer=train_layout(scenario, model),
         rollout=rollout,
         profile=profile,
-        assumptions=(),
+        assumptions=_assumptions(scenario, profile),
     )
+
+
+def _assumptions(scenario: Scenario, profile: Profile) -> tuple[str, ...]:
+    """What the scenario asks for and the profiles do not tell apart: they are chosen by framework, not by version."""
+    name, version = scenario.framework.name, scenario.framework.version
+    if version is None:
+        return ()
+    return (f"no profile of {name} {version}: the one of {profile.name} is used",)
 
 
 def cluster_pool(scenario: Scenario) -> Pool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rlsim.catalog.switch_orders import order_of
 from rlsim.distributions import UnreachableError
 from rlsim.scenario.lengths import curve_of, mixture_table
 from rlsim.scenario.schema import LengthSpec, Scenario, SecondsSpec
@@ -265,7 +266,7 @@ def complaints(scenario: Scenario) -> list[Complaint]:
 
 
 def inert_blocks(scenario: Scenario) -> list[str]:
-    """Blocks the file gives that the chosen placement and schedule do not use, each with the reason."""
+    """Blocks and keys the file gives that the rest of it leaves without effect, each with the reason."""
     inert = []
     given = scenario.model_fields_set
     if "offload" in given and scenario.placement != "colocated":
@@ -274,4 +275,30 @@ def inert_blocks(scenario: Scenario) -> list[str]:
         inert.append("async (schedule is not async)")
     if scenario.weight_sync.overlap and scenario.schedule != "async":
         inert.append("weight_sync.overlap (schedule is not async)")
-    return inert
+    return [*inert, *_kept_parameters(scenario), *_unused_by_trainer(scenario)]
+
+
+def _kept_parameters(s: Scenario) -> Iterator[str]:
+    """Some frameworks keep the trainer's weights on the GPU whatever the file says."""
+    asked = s.placement == "colocated" and "params" in s.offload.model_fields_set and s.offload.params
+    if asked and order_of(s.framework.name, s.trainer.backend).keeps_parameters:
+        yield f"offload.params (framework {s.framework.name} keeps them on the GPU)"
+
+
+def _unused_by_trainer(s: Scenario) -> Iterator[str]:
+    """Keys of other backends, and of passes and parallelism that this trainer does not have."""
+    t, w = s.trainer, s.workload
+    gathers = t.backend == "fsdp2" or (t.backend == "zero" and t.zero_stage == 3)
+    unused = {
+        "zero_stage": (t.backend != "zero", f"backend is {t.backend}"),
+        "param_dtype": (t.backend != "fsdp2", f"backend is {t.backend}"),
+        "reshard_after_forward": (not gathers, "weights are not sharded"),
+        "sequence_parallel": (t.tp == 1, "tp is 1"),
+        "dispatcher": (t.ep == 1, "ep is 1"),
+    }
+    forward_alone = w.logprob != "rollout" or w.reference_model
+    for size in ("tokens", "size"):
+        unused[f"logprob_micro_batch_{size}"] = (not forward_alone, "there is no log-prob or reference pass")
+    for key, (inert, reason) in unused.items():
+        if inert and key in t.model_fields_set:
+            yield f"trainer.{key} ({reason})"

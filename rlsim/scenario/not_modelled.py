@@ -48,6 +48,7 @@ NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("trainer.precision", lambda s: s.trainer.precision, _other_than("bf16")),
     ("rollout[1]", lambda s: s.rollout[1:], _given),
     ("rollout.pool", lambda s: s.rollout[0].pool, _given),
+    ("rollout.chunked_prefill", lambda s: s.rollout[0].chunked_prefill, _other_than(True)),
     ("rollout.role", lambda s: s.rollout[0].role, _other_than("mixed")),
     ("rollout.speculative", lambda s: s.rollout[0].speculative, _given),
     ("async.policy", _async("policy"), _other_than("areal", None)),
@@ -66,4 +67,10 @@ def refuse_not_modelled(scenario: Scenario, source: Source) -> None:
     for key, value_of, refused in NOT_MODELLED:
         value = value_of(scenario)
         if refused(value):
-            raise source.not_modelled(key, str(value) if isinstance(value, str | int | float) else "")
+            raise source.not_modelled(key, _written(value))
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, str | int | float) else ""

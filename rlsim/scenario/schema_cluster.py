@@ -37,7 +37,9 @@ class Framework(Block):
     name: Literal["generic", "verl", "nemo-rl", "openrlhf", "slime", "areal", "trl", "roll"] = item(
         "generic", "framework: chooses calibration profile, sync method and offload order"
     )
-    version: str | None = item(None, 'framework version: quoted text, for example "0.6"')
+    version: str | None = item(
+        None, 'framework version: quoted text, for example "0.6"; profiles know no versions yet, so it is only noted'
+    )
 
     _short = model_validator(mode="before")(from_scalar("name", str))
 

@@ -111,6 +111,26 @@ def test_inert_blocks() -> None:
     assert "weight_sync.overlap (schedule is not async)" in inert_blocks(off)
 
 
+@pytest.mark.parametrize(
+    ("overrides", "inert"),
+    [
+        (["trainer.zero_stage=2"], "trainer.zero_stage (backend is megatron)"),
+        (["trainer.param_dtype=bf16"], "trainer.param_dtype (backend is megatron)"),
+        (["trainer.reshard_after_forward=false"], "trainer.reshard_after_forward (weights are not sharded)"),
+        (["trainer.sequence_parallel=true", "trainer.tp=1"], "trainer.sequence_parallel (tp is 1)"),
+        (["trainer.dispatcher=deepep"], "trainer.dispatcher (ep is 1)"),
+        (
+            ["trainer.logprob_micro_batch_tokens=8192", "workload.logprob=rollout"],
+            "trainer.logprob_micro_batch_tokens (there is no log-prob or reference pass)",
+        ),
+        (["framework=trl", "offload.params=true"], "offload.params (framework trl keeps them on the GPU)"),
+    ],
+)
+def test_keys_without_effect_are_listed(overrides: list[str], inert: str) -> None:
+    (together,) = loads_scenario(BASE, overrides=overrides, variant="together").variants
+    assert inert_blocks(together) == ["async (schedule is not async)", inert]
+
+
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_shipped_scenarios_load_and_ask_a_question(path: Path) -> None:
     assert load_scenario(path).variants

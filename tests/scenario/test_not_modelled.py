@@ -29,6 +29,7 @@ REFUSED = [
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, optimizer_device: nvme, ", "trainer.optimizer_device = nvme", 12),
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, precision: fp8, ", "trainer.precision = fp8", 12),
     ("rollout: {gpus: 8, tp: 2}", "rollout: [{gpus: 4, tp: 2}, {gpus: 4, tp: 4}]", "rollout[1]", 13),
+    ("rollout: {gpus: 8,", "rollout: {chunked_prefill: false, gpus: 8,", "rollout.chunked_prefill = false", 13),
     ("rollout: {gpus: 8,", "rollout: {role: decode, gpus: 8,", "rollout.role = decode", 13),
     ("rollout: {gpus: 8,", "rollout: {speculative: {method: mtp, acceptance: 0.8}, gpus: 8,",
      "rollout.speculative", 13),
