@@ -55,12 +55,11 @@ class RewardCosts:
 
 
 def reward_costs(system: System) -> RewardCosts:
-    """The rewards of a system: the scenario's seconds, else the profile's for that kind."""
+    """The rewards of a system: the scenario's seconds, else the profile's for rules (other kinds always give theirs)."""
     reward = system.scenario.workload.reward
     if reward.seconds is not None:
         attempt = seconds_model(reward.seconds)
     else:
-        default = {"rule": "reward_rule_s", "sandbox": "reward_sandbox_s", "model": "reward_model_s"}
-        attempt = constant_seconds(system.profile.value(default[reward.kind]) if reward.kind in default else 0.0)
+        attempt = constant_seconds(system.profile.value("reward_rule_s"))
     timeout = reward.timeout if reward.timeout is not None else np.inf
     return RewardCosts(reward.kind, reward.workers, attempt, timeout, reward.retries)

@@ -26,10 +26,7 @@ def optimizer_seconds(case: Case, stage: int) -> float:
         return states / (case.gpu.hbm_bandwidth * case.profile.value("optimizer_hbm_efficiency"))
     link = min(case.gpu.host_link_bandwidth, case.profile.value("host_link_rate"))
     memory = case.profile.value("node_host_bandwidth") / case.layout.gpus_per_node
-    seconds = local * (g + ACTIVATION) / link + states / memory
-    if case.options.optimizer_device == "nvme":
-        seconds += local * STATE_BYTES / case.profile.value("nvme_rate") * case.layout.gpus_per_node
-    return seconds
+    return local * (g + ACTIVATION) / link + states / memory
 
 
 def local_parameters(case: Case, stage: int) -> float:

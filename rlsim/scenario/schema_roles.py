@@ -187,11 +187,14 @@ class WeightSync(Block):
         "host",
         "filesystem",
         "delta",
-    ] = item("auto", "weight sync strategy: auto takes the framework's, else the quickest")
+    ] = item(
+        "auto",
+        "weight sync strategy: auto is the framework's; generic takes ipc (co-located) or broadcast (disaggregated)",
+    )
     bucket: Bytes | None = item(None, "weight sync bucket: default the framework's, 1 GiB for generic", gt=0)
     overlap: bool = item(False, "weight sync overlap: engines go on while the next weights arrive (schedule: async)")
     wire_dtype: Literal["fp32", "bf16", "fp8"] | None = item(
-        None, "dtype on the wire: default the trainer's stored dtype"
+        None, "dtype on the wire: default bf16; verl sends the stored dtype, slime fp8 to fp8 engines"
     )
 
 
