@@ -55,7 +55,7 @@ class RewardCosts:
 
 
 def reward_costs(system: System) -> RewardCosts:
-    """The rewards of a system: the scenario's seconds, else the profile's for rules (other kinds always give theirs)."""
+    """The rewards of a system: the scenario's seconds, else the profile's for rules (other kinds give theirs)."""
     reward = system.scenario.workload.reward
     if reward.seconds is not None:
         attempt = seconds_model(reward.seconds)

@@ -1,6 +1,6 @@
 """Pre-flight checks that need only the scenario: small named functions, each yielding what is wrong.
 
-Checks that need the model (TP divides the heads, layers over stages) are in `layout.py`.
+What has to divide what in a layout is checked when it is built, in `trainer_checks.py` and `engine_checks.py`.
 """
 
 from __future__ import annotations
@@ -66,49 +66,6 @@ def roles_fit_cluster(s: Scenario) -> Iterator[Complaint]:
         yield _wrong("rollout.gpus", message, fix)
 
 
-def trainer_ranks_divide(s: Scenario) -> Iterator[Complaint]:
-    """tp·pp·cp·ulysses divides the trainer's GPUs; the quotient is the data-parallel size."""
-    t = s.trainer
-    width = t.tp * t.pp * t.cp * t.ulysses
-    if t.gpus % width:
-        product = f"tp·pp·cp = {t.tp}·{t.pp}·{t.cp}" + (f"·ulysses {t.ulysses}" if t.ulysses > 1 else "")
-        yield _wrong(
-            "trainer.gpus",
-            f"{product} = {width} does not divide {t.gpus} GPUs",
-            f"a multiple of {width}, for example {max(1, round(t.gpus / width)) * width}",
-        )
-
-
-def expert_ranks_divide(s: Scenario) -> Iterator[Complaint]:
-    """etp·ep·pp ≤ gpus, and divides them; the quotient is the expert-data-parallel size."""
-    t = s.trainer
-    etp = t.tp if t.etp is None else t.etp
-    width = etp * t.ep * t.pp
-    if t.ep == 1 and t.etp is None:
-        return
-    if width > t.gpus or t.gpus % width:
-        verb = "is more than the" if width > t.gpus else "does not divide the"
-        default = " (etp is tp by default)" if t.etp is None else ""
-        yield _wrong(
-            "trainer.ep",
-            f"etp·ep·pp = {etp}·{t.ep}·{t.pp} = {width} {verb} trainer's {t.gpus} GPUs{default}",
-            "a smaller ep, or etp: 1" if etp > 1 else "a smaller ep",
-        )
-
-
-def engines_divide(s: Scenario) -> Iterator[Complaint]:
-    """Each rollout entry is a whole number of engines."""
-    for i, entry in enumerate(s.rollout):
-        size = entry.gpus_per_engine
-        if entry.gpus % size:
-            smaller = entry.gpus // size * size
-            yield _wrong(
-                f"rollout[{i}].gpus",
-                f"{entry.gpus} GPUs are not a whole number of engines of {size} (pp·attn_tp·attn_dp)",
-                f"a multiple of {size}, for example {smaller or size}",
-            )
-
-
 def mini_batches_divide(s: Scenario) -> Iterator[Complaint]:
     samples, parts = s.workload.samples, s.workload.updates.mini_batches
     if samples % parts:
@@ -132,41 +89,16 @@ def mini_batch_feeds_ranks(s: Scenario) -> Iterator[Complaint]:
         )
 
 
-def backend_has_parallelism(s: Scenario) -> Iterator[Complaint]:
-    """Parallel sizes and options belong to backends that have them."""
+def backend_has_option(s: Scenario) -> Iterator[Complaint]:
+    """Options belong to backends that have them (parallel sizes: `trainer_checks`)."""
     t = s.trainer
-    if t.backend != "megatron":
+    if t.backend == "fsdp2":
         for key in ("pp", "vpp"):
             if getattr(t, key) > 1:
-                yield _wrong(
-                    f"trainer.{key}",
-                    f"backend {t.backend} has no pipeline",
-                    f"{key}: 1, or backend: megatron",
-                )
-    elif t.ulysses > 1:
-        yield _wrong("trainer.ulysses", "backend megatron has no Ulysses", "cp, or backend: fsdp2")
-    if t.fsdp_size is not None:
-        ranks = t.gpus // (t.tp * t.pp)
-        if t.backend != "fsdp2":
-            yield _wrong("trainer.fsdp_size", f"backend {t.backend} has no FSDP group", "backend: fsdp2, or delete it")
-        elif ranks % t.fsdp_size:
-            yield _wrong(
-                "trainer.fsdp_size",
-                f"{t.fsdp_size} does not divide the {ranks} GPUs that could share shards (gpus/tp)",
-            )
-
-
-def pipeline_is_consistent(s: Scenario) -> Iterator[Complaint]:
-    t = s.trainer
-    if t.vpp > 1 and t.pp == 1:
-        yield _wrong("trainer.vpp", "virtual pipeline chunks need pp > 1", "vpp: 1")
-    if isinstance(t.pp_layers, tuple) and len(t.pp_layers) != t.pp * t.vpp:
-        yield _wrong(
-            "trainer.pp_layers",
-            f"{len(t.pp_layers)} entries for pp·vpp = {t.pp * t.vpp} stages",
-            f"a list of {t.pp * t.vpp} layer counts",
-        )
-    elif t.pp_layers is not None and t.pp == 1:
+                yield _wrong(f"trainer.{key}", "backend fsdp2 has no pipeline", f"{key}: 1, or backend: megatron")
+    elif t.fsdp_size is not None:
+        yield _wrong("trainer.fsdp_size", f"backend {t.backend} has no FSDP group", "backend: fsdp2, or delete it")
+    if t.pp_layers is not None and t.pp == 1:
         yield _wrong("trainer.pp_layers", "layers per stage need pp > 1", "delete pp_layers")
 
 
@@ -244,13 +176,9 @@ CHECKS: tuple[Check, ...] = (
     schedule_suits_placement,
     nodes_are_whole,
     roles_fit_cluster,
-    trainer_ranks_divide,
-    expert_ranks_divide,
-    engines_divide,
     mini_batches_divide,
     mini_batch_feeds_ranks,
-    backend_has_parallelism,
-    pipeline_is_consistent,
+    backend_has_option,
     lengths_have_a_cap,
     lengths_fit_total,
     lengths_can_be_met,
