@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -119,6 +120,18 @@ def catalog(
         _print_json(view.as_dict(kind, name))
     else:
         text.show(view.table(kind, name))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
+def validate(context: typer.Context) -> None:
+    """Predictions against published measurements (from a checkout of the repository)."""
+    root = Path(__file__).parents[1]
+    if not (root / "validation" / "cli.py").exists():
+        message = "the records and converters are in the repository, not in the installed package"
+        raise UserError(message, fix="run `python -m rlsim validate published` in a checkout")
+    sys.path.insert(0, str(root))
+    command = importlib.import_module("validation.cli")
+    command.app(context.args, prog_name="rlsim validate")
 
 
 def _print_json(value: Any) -> None:
