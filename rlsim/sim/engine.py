@@ -2,481 +2,369 @@
 
 `plan` decides what happens at the boundary between two iterations (preempt, admit) and how far the engine can go
 without another decision; `play` finishes that stretch. Iterations with prompt tokens are stepped singly; stretches of
-pure decode are jumped: with the batch fixed every rank's mean context grows by one per iteration, so on one linear piece
-n iterations cost n·t0 + slope·n(n-1)/2. The slowest rank's line holds until another rank's crosses it or a knot comes.
+pure decode are jumped in closed form (see `pace`).
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_right
-from dataclasses import dataclass
-from functools import cached_property
+from collections import deque
 from heapq import heappop, heappush
-from math import ceil, inf, sqrt
+from math import inf
 
-import numpy as np
-
+from rlsim.sim.pace import OneRank, Piece, Rows, SlowestRank, boundary, fitting
 from rlsim.sim.rank import NEVER, Rank
-from rlsim.sim.request import Request
-from rlsim.sim.surface import Floats, Surface
+from rlsim.sim.records import Stats, Timeline
+from rlsim.sim.request import NOT_RUNNING, Request
 
 TOLERANCE = 1e-12  # relative: a boundary at T counts as before T
-INFINITY = inf
-Piece = tuple[float, int, float, float]
-
-
-class Rows:
-    """A surface as plain Python numbers: per batch and segment the line a + m·c of a rank's iteration time."""
-
-    def __init__(self, surface: Surface) -> None:
-        self.surface = surface
-        self.knots: list[float] = surface.knots.tolist()
-        self.joint: list[float] = surface.joint.tolist()
-        self._lines: list[tuple[list[float], list[float]] | None] = [None] * len(surface.rank_rows)
-
-    @cached_property
-    def arrays(self) -> tuple[Floats, Floats]:
-        """(intercepts, slopes), float64[B+1, K-1]: row b on segment j is intercept + slope·c."""
-        knots, rows = self.surface.knots, self.surface.rank_rows
-        slopes = np.diff(rows, axis=1) / np.diff(knots)
-        return rows[:, :-1] - slopes * knots[:-1], slopes
-
-    def lines(self, b: int) -> tuple[list[float], list[float]]:
-        """(intercepts, slopes) of row b by segment."""
-        found = self._lines[b]
-        if found is None:
-            intercepts, slopes = self.arrays
-            found = self._lines[b] = (intercepts[b].tolist(), slopes[b].tolist())
-        return found
-
-
-@dataclass
-class Stats:
-    """Cumulative figures of one engine, or of all.
-
-    busy_seconds      time with an iteration under way
-    batch_seconds     decoding sequences · time
-    prefill_seconds   what prompt tokens added to iterations; of it reprefill_seconds for tokens done before
-    """
-
-    busy_seconds: float = 0.0
-    batch_seconds: float = 0.0
-    prefill_seconds: float = 0.0
-    reprefill_seconds: float = 0.0
-    generated_tokens: int = 0
-    prefill_tokens: int = 0
-    reprefilled_tokens: int = 0
-    preemptions: int = 0
-    iterations: int = 0
-    jumps: int = 0
-
-
-class Timeline:
-    """Running sequences and KV tokens of an engine at its batch changes, in flat typed columns."""
-
-    def __init__(self) -> None:
-        self.time = array("d")
-        self.running = array("q")
-        self.kv_tokens = array("q")
-
-    def add(self, time: float, running: int, kv_tokens: int) -> None:
-        self.time.append(time)
-        self.running.append(running)
-        self.kv_tokens.append(kv_tokens)
 
 
 class Engine:
-    """State of one engine. `t` and `k` stand at the last boundary played; `end` is the boundary planned next."""
+    """State of one engine.
+
+    t, k     the last boundary played, in seconds and in iterations
+    end      the boundary planned next; inf: none is, the engine stands still until `plan`
+    batch    sequences that decode; their contexts sum to batch·k + contexts
+    running  sequences that hold a slot
+    """
 
     def __init__(self, rows: Rows, share_prompts: bool = True) -> None:
         surface = rows.surface
         self.rows = rows
         self.surface = surface
         self.share = share_prompts
+        self.budget = surface.max_num_batched_tokens
         self.ranks = [
             Rank(surface.max_num_seqs, surface.kv_capacity_tokens, surface.block_size) for _ in range(surface.ranks)
         ]
+        self.pace = SlowestRank(rows, self.ranks) if surface.ranks > 1 else OneRank(rows, self.ranks[0])
         self.t = 0.0
         self.k = 0
-        self.end = INFINITY
+        self.end = inf
+        self.batch = self.contexts = self.running = 0
         self.stats = Stats()
         self.timeline = Timeline()
+        self.prefilling: list[Rank] = []
+        self._touched: list[Rank] = []
+        self._safe = NEVER  # before this iteration no rank's KV blocks run out
+        self._finish: list[int] = []  # heap of iterations at which sequences finish, some outdated
+        self._finishing: dict[int, list[Request]] = {}
         self._steps = 0
         self._pieces: list[Piece] = []
-        self._chunks: list[tuple[int, Request, int]] = []
-        self._mixed = (0.0, 0.0)
-        self._ends: list[tuple[int, int, int, int, Request]] = []
-        self._serial = 0
-        self._dirty: set[int] = set()
-        self._prefilling: set[int] = set()
-        self._seen = [(0, 0, 0)] * surface.ranks
-        self._batch = self._contexts = self._running = 0
-        self._safe = [NEVER] * surface.ranks
-        self._lead = self.ranks[0]
-        self._lead_until = -1
+        self._chunks: list[tuple[Request, int]] = []
+        self._prefill_seconds = 0.0
+        self._again = 0  # prompt tokens of the planned iteration that had been prefilled before
 
-    # --- from outside ---------------------------------------------------------------------------------------------------
-
-    @property
-    def in_flight(self) -> int:
-        """Samples that wait or run here."""
-        return sum(rank.load for rank in self.ranks)
+    # --- from outside -----------------------------------------------------------------------------
 
     def under_way(self, now: float) -> tuple[float, int, int]:
-        """What of the planned stretch lies before `now`, in whole iterations: (seconds, decoding sequences, tokens)."""
-        steps, end, bound = 0, self.t, now + TOLERANCE * abs(now)
-        if self.end == INFINITY:
+        """What of the planned stretch lies before `now`, whole iterations: (seconds, decoding sequences, tokens)."""
+        if self.end == inf:
             return 0.0, 0, 0
-        for piece in self._pieces:
-            n = fitting(piece, bound)
-            if n:
-                steps, end = steps + n, boundary(piece, n)
-            if n < piece[1]:
-                break
-        return end - self.t, self._batch, steps * self._batch
+        steps = self._fitting(now + TOLERANCE * abs(now))
+        _, end = self._first(steps)
+        return end - self.t, self.batch, steps * self.batch
 
-    def submit(self, index: int, request: Request) -> None:
-        """Queue a request at rank `index`; `notice` makes the engine look at it."""
-        self.ranks[index].waiting.append(request)
-        self._dirty.add(index)
+    def submit(self, request: Request, rank: Rank) -> bool:
+        """Queue a request; whether it may be admitted at the next boundary, or surely not before something leaves."""
+        request.rank = rank
+        rank.waiting.append(request)
+        if self.end < inf and (rank.blocked or len(rank.running) >= rank.slots):
+            return False
+        self._touch(rank)
+        return True
 
-    def notice(self, now: float) -> None:
-        """Something new waits: an idle engine plans now; a running one stops at the first boundary from `now` on."""
-        if self.end == INFINITY:
-            self.t = now
-            self.plan()
-        elif any(self._may_admit(self.ranks[index]) for index in self._dirty):
-            self._shorten(now, beyond=True)
+    def stop_after(self, now: float) -> None:
+        """End the planned stretch at the first boundary from `now` on: something new waits."""
+        self._cut(min(self._steps, self._fitting(now - TOLERANCE * abs(now)) + 1))
 
-    def stop(self, now: float) -> list[Request]:
-        """Play the boundaries up to `now`, drop the iteration under way, stand still. Returns what finished."""
-        done: list[Request] = []
-        if self.end != INFINITY:
-            self._shorten(now, beyond=False)
-            done = self.play()
-        self._idle()
+    def stop(self, now: float) -> None:
+        """Play the boundaries up to `now`, before `end`; drop the iteration under way; stand still."""
+        if self.end != inf:
+            self._cut(min(self._steps - 1, self._fitting(now + TOLERANCE * abs(now))))
+            if self._steps:
+                self.play()
+            else:
+                self.drop_plan()
         self.t = now
-        self._record()
-        return done
 
-    def start(self, now: float) -> None:
-        """Go on from a standstill."""
-        self.t = now
-        self._dirty.update(index for index, rank in enumerate(self.ranks) if rank.load)
-        self.plan()
+    def drop_plan(self) -> None:
+        """Nothing of the planned stretch happens: stand at the last boundary, to `plan` again."""
+        self.end = inf
+        for rank in self.prefilling:
+            self._touch(rank)
 
     def forget_kv(self) -> None:
         """All that runs loses its KV and goes to the front of its queue, the oldest first. Only at a standstill."""
-        for index, rank in enumerate(self.ranks):
-            rank.grow_to(self.k)
-            while rank.running:
-                rank.preempt(self.k)
-            self._refresh(index, rank)
+        self._finish, self._finishing = [], {}
+        for rank in self.ranks:
+            if rank.running:
+                rank.forget(self.k)
+                self._count(rank)
+                self._touch(rank)
+        self.record()
+
+    def holds(self, wanted: set[int] | None) -> bool:
+        """Whether any of these samples (None: any at all) waits or runs here."""
+        if wanted is None:
+            return self.load > 0
+        return any(
+            not wanted.isdisjoint(rank.running) or any(request.id in wanted for request in rank.waiting)
+            for rank in self.ranks
+        )
 
     def remove(self, wanted: set[int] | None) -> list[Request]:
         """Take samples out (None: all of them). Only at a standstill."""
         gone: list[Request] = []
-        for index, rank in enumerate(self.ranks):
-            rank.grow_to(self.k)
-            here = [*rank.running.values(), *rank.waiting]
-            lost = {r.id: r for r in here if wanted is None or r.id in wanted}
-            for request in lost.values():
+        for rank in self.ranks:
+            lost = [r for r in (*rank.running.values(), *rank.waiting) if wanted is None or r.id in wanted]
+            if not lost:
+                continue
+            for request in lost:
                 if request.id in rank.running:
-                    rank.take_out(request, self.k)
-            kept = [r for r in rank.waiting if r.id not in lost]
-            rank.waiting.clear()
-            rank.waiting.extend(kept)
-            gone += lost.values()
-            self._refresh(index, rank)
+                    self._take_out(request, rank)
+            ids = {request.id for request in lost}
+            rank.waiting = deque(request for request in rank.waiting if request.id not in ids)
+            self._count(rank)
+            self._touch(rank)
+            gone += lost
+        self.record()
         return gone
 
     def clear(self, k: int, t: float) -> None:
         """Stand idle at boundary k with nothing on any rank: all that ran has finished."""
-        self.k, self.t = k, t
-        self._ends.clear()
-        for index, rank in enumerate(self.ranks):
-            rank.clear(k)
-            self._refresh(index, rank)
-        self._dirty.clear()
-        self._idle()
+        self.end, self.k, self.t = inf, k, t
+        self._finish, self._finishing = [], {}
+        for rank in self.ranks:
+            rank.clear()
+            self._count(rank)
 
-    # --- decide ---------------------------------------------------------------------------------------------------------
+    @property
+    def load(self) -> int:
+        """Samples that wait or run here."""
+        return sum(rank.load for rank in self.ranks)
+
+    def record(self) -> None:
+        """Enter the present batch into the timeline."""
+        self.timeline.add(self.t, self.running, self.batch * self.k + self.contexts)
+
+    # --- decide -----------------------------------------------------------------------------------
 
     def plan(self) -> None:
         """At boundary k: preempt, admit, choose the next stretch."""
-        if min(self._safe) <= self.k:
-            self._dirty.update(index for index, safe in enumerate(self._safe) if safe <= self.k)
-        if self._dirty:
-            for index in sorted(self._dirty):
-                self._decide(index)
-            self._dirty.clear()
-        if self._prefilling:
-            self._plan_mixed()
-        elif self._batch:
-            self._plan_jump()
-        else:
-            self._idle()
-        self._record()
+        k = self.k
+        if self._safe <= k:
+            self._look_ahead(k + 1)
+        self.prefilling = []
+        if self._touched:
+            touched, self._touched = self._touched, []
+            for rank in touched:
+                self._decide(rank, k)
+        if self.prefilling:
+            self._plan_mixed(k)
+        elif self.batch:
+            self._plan_jump(k)
+        self.timeline.add(self.t, self.running, self.batch * k + self.contexts)
 
-    def _decide(self, index: int) -> None:
-        """One rank at boundary k: preempt the youngest until this iteration's growth fits; else admit."""
-        rank, k = self.ranks[index], self.k
-        rank.grow_to(k)
-        preempted = False
-        while rank.b and rank.need(k) > rank.capacity - rank.used:
-            if len(rank.running) == 1:
-                raise RuntimeError("one sequence does not fit into the KV cache of its rank")
-            rank.preempt(k)
-            self.stats.preemptions += 1
-            preempted = True
+    def _touch(self, rank: Rank) -> None:
+        if not rank.touched:
+            rank.touched = True
+            self._touched.append(rank)
+
+    def _decide(self, rank: Rank, k: int) -> None:
+        """A rank with changes, at boundary k: preempt the youngest until this iteration's growth fits; else admit."""
+        rank.touched = preempted = False
+        if rank.safe_until() <= k:
+            while rank.held(k + 1) > rank.capacity:
+                youngest = next(reversed(rank.running.values()))
+                if len(rank.running) == 1:
+                    raise RuntimeError(_too_long(youngest, rank))
+                self._take_out(youngest, rank)
+                rank.waiting.appendleft(youngest)
+                self.stats.preemptions += 1
+                preempted = True
         if rank.waiting and not preempted:
-            budget = self.surface.max_num_batched_tokens - rank.b
+            budget = self.budget - rank.b
             for request in rank.prefilling:
-                budget -= min(budget, request.todo)
+                budget -= request.todo
             rank.admit(k, budget, self.t, self.share)
-        self._refresh(index, rank)
+            if not rank.running:
+                raise RuntimeError(_too_long(rank.waiting[0], rank))
+        if rank.prefilling:
+            self.prefilling.append(rank)
+        self._count(rank)
 
-    def _plan_mixed(self) -> None:
+    def _count(self, rank: Rank) -> None:
+        """Take a rank's present batch into the engine's totals, its pace and its KV limit."""
+        b, contexts, running = rank.counted
+        rank.counted = (rank.b, rank.contexts, len(rank.running))
+        self.running += len(rank.running) - running
+        if rank.contexts != contexts or rank.b != b:
+            self.batch += rank.b - b
+            self.contexts += rank.contexts - contexts
+            self.pace.changed(rank, self.k)
+        rank.safe = safe = rank.safe_until()
+        if safe < self._safe:
+            self._safe = safe
+
+    def _look_ahead(self, stop: int) -> None:
+        """Find out which ranks' KV blocks run out before iteration `stop`, and touch those where they do now."""
+        k = self.k
+        for rank in self.ranks:
+            if rank.safe < stop:
+                rank.safe = rank.exhausted_at(k)
+                if rank.safe <= k:
+                    self._touch(rank)
+        self._safe = min(rank.safe for rank in self.ranks)
+
+    def _plan_mixed(self, k: int) -> None:
         """One iteration with prompt tokens: every rank's chunks, the slowest rank's time."""
-        surface, k = self.surface, self.k
-        slowest = plain = 0.0
-        self._chunks = []
-        for index, rank in enumerate(self.ranks):
+        rows, pace = self.rows, self.pace
+        plain = slowest = pace.slowest(k)
+        chunks: list[tuple[Request, int]] = []
+        again = 0
+        for rank in self.prefilling:
             b = rank.b
-            c = k + rank.contexts / b if b else 0.0
-            seconds = decode = surface.row(b, c) if b else 0.0
-            if rank.prefilling:
-                tokens, pairs = self._chunk(index, rank)
-                seconds = surface.mixed(b, c, tokens, pairs)
-                self._dirty.add(index)
-            slowest, plain = max(slowest, seconds), max(plain, decode)
-        seconds = slowest + self.rows.joint[self._batch]
-        again = sum(n for _, request, n in self._chunks if request.prefilled)
-        share = again / max(1, sum(n for _, _, n in self._chunks))
-        self._mixed = (slowest - plain, share)
+            tokens = pairs = 0
+            budget = self.budget - b
+            for request in rank.prefilling:
+                if budget <= 0:
+                    break
+                n = todo = request.todo
+                if n > budget:
+                    n = budget
+                # token i of the chunk attends to what lies before the chunk and to the chunk up to itself
+                pairs += n * (request.prompt + request.done - todo) + n * (n + 1) // 2
+                tokens += n
+                budget -= n
+                if request.prefilled:
+                    again += n
+                chunks.append((request, n))
+            if tokens:
+                seconds = rows.prefill(tokens) + self.surface.prefill_pair_seconds * pairs
+                seconds += pace.of(rank, k) if b else self.surface.prefill_base
+                if seconds > slowest:
+                    slowest = seconds
+        self._chunks, self._again = chunks, again
+        self._prefill_seconds = slowest - plain
+        seconds = slowest + rows.joint[self.batch]
         self._steps = 1
         self._pieces = [(self.t, 1, seconds, 0.0)]
         self.end = self.t + seconds
 
-    def _chunk(self, index: int, rank: Rank) -> tuple[int, int]:
-        """Prompt tokens of a rank in this iteration within the token budget, and their token-context pairs."""
-        tokens = pairs = 0
-        budget = self.surface.max_num_batched_tokens - rank.b
-        for request in rank.prefilling:
-            n = min(request.todo, budget)
-            if n <= 0:
-                break
-            before = request.prompt + request.done - request.todo
-            tokens += n
-            pairs += n * before + n * (n + 1) // 2
-            budget -= n
-            self._chunks.append((index, request, n))
-        return tokens, pairs
-
-    def _plan_jump(self) -> None:
+    def _plan_jump(self, k: int) -> None:
         """Pure decode until the next batch change: a finish, or KV blocks that run out."""
-        k, ends = self.k, self._ends
-        while ends[0][4].finish != ends[0][0]:
-            heappop(ends)
-        stop = ends[0][0]
-        if min(self._safe) < stop:
-            stop = self._kv_stop(stop)
-        t, joint = self.t, self.rows.joint[self._batch]
-        pieces = []
+        finish = self._finish
+        while finish[0] not in self._finishing:
+            heappop(finish)
+        stop = finish[0]
+        if self._safe < stop:
+            self._look_ahead(stop)
+            stop = min(stop, self._safe)
         self._steps = stop - k
-        while k < stop:
-            if k >= self._lead_until:
-                self._scan(k)
-            slope = self._lead.slope
-            n = min(stop, self._lead_until) - k
-            first = self._lead.alpha + slope * k + joint
-            pieces.append((t, n, first, slope))
-            t += n * first + slope * (n * (n - 1) * 0.5)
-            k += n
-        self._pieces = pieces
-        self.end = t
+        self._pieces, self.end = self.pace.pieces(k, stop, self.t, self.rows.joint[self.batch])
 
-    def _kv_stop(self, stop: int) -> int:
-        """The first iteration before `stop` at which a rank's KV blocks run out."""
-        for index, safe in enumerate(self._safe):
-            if safe < stop:
-                rank = self.ranks[index]
-                rank.grow_to(self.k)
-                self._safe[index] = rank.exhausted_at(self.k)
-        return min(stop, *self._safe)
-
-    def _idle(self) -> None:
-        self._steps, self._pieces, self._chunks, self.end = 0, [], [], INFINITY
-
-    def _may_admit(self, rank: Rank) -> bool:
-        return not rank.blocked and len(rank.running) < rank.slots
-
-    # --- the slowest rank -------------------------------------------------------------------------------------------------
-
-    def _line(self, rank: Rank, k: int) -> None:
-        """The rank's line at iteration k, and the iteration of its next knot."""
-        b = rank.b
-        if not b:
-            rank.alpha, rank.slope, rank.knot = -1.0, 0.0, NEVER
-            return
-        knots = self.rows.knots
-        shift = rank.contexts / b
-        c = k + shift
-        last = len(knots) - 2
-        j = min(bisect_right(knots, c) - 1, last)
-        intercepts, slopes = self.rows.lines(b)
-        rank.slope = slopes[j]
-        rank.alpha = intercepts[j] + slopes[j] * shift
-        rank.knot = NEVER if j == last else k + max(1, ceil(knots[j + 1] - c))
-
-    def _scan(self, k: int) -> None:
-        """Find the slowest rank at iteration k, and how long it stays so."""
-        ranks = self.ranks
-        lead, value = ranks[0], -2.0
-        for rank in ranks:
-            if rank.knot <= k:
-                self._line(rank, k)
-            v = rank.alpha + rank.slope * k
-            if v > value or (v == value and rank.slope > lead.slope):
-                lead, value = rank, v
-        self._lead, self._lead_until = lead, lead.knot
-        for rank in ranks:
-            self._watch(rank, k, value)
-
-    def _watch(self, rank: Rank, k: int, value: float) -> None:
-        """The lead, `value` seconds at k, is sure only until this rank's knot, or until its line crosses."""
-        until = rank.knot
-        gap = rank.slope - self._lead.slope
-        if gap > 0.0:
-            until = min(until, k + int((value - rank.alpha - rank.slope * k) / gap) + 1)
-        self._lead_until = min(self._lead_until, until)
-
-    def _refresh(self, index: int, rank: Rank) -> None:
-        """After a change of a rank's batch: the engine's totals, the rank's line and KV limit, who leads."""
-        now = (rank.b, rank.contexts, len(rank.running))
-        before, self._seen[index] = self._seen[index], now
-        self._running += now[2] - before[2]
-        if rank.prefilling:
-            self._prefilling.add(index)
-        else:
-            self._prefilling.discard(index)
-        self._safe[index] = rank.safe_until(self.k)
-        if now[:2] == before[:2]:
-            return
-        self._batch += now[0] - before[0]
-        self._contexts += now[1] - before[1]
-        k, lead = self.k, self._lead
-        self._line(rank, k)
-        if rank is lead or k >= self._lead_until:
-            self._lead_until = -1
-            return
-        value, mine = lead.alpha + lead.slope * k, rank.alpha + rank.slope * k
-        if mine > value or (mine == value and rank.slope > lead.slope):
-            self._lead_until = -1
-        else:
-            self._watch(rank, k, value)
-
-    # --- play -------------------------------------------------------------------------------------------------------------
+    # --- play -------------------------------------------------------------------------------------
 
     def play(self) -> list[Request]:
         """Finish the planned stretch; returns the samples that are done at its end. `plan` comes next."""
-        n, seconds = self._steps, self.end - self.t
-        stats = self.stats
+        n, stats, batch = self._steps, self.stats, self.batch
+        seconds = self.end - self.t
         stats.iterations += n
         stats.jumps += 1
         stats.busy_seconds += seconds
-        stats.batch_seconds += self._batch * seconds
-        stats.generated_tokens += self._batch * n
-        self.k += n
-        self.t = self.end
-        k, ends = self.k, self._ends
-        done = self._prefilled() if self._chunks and n else []
-        while ends and ends[0][0] <= k:
-            finish, _, _, index, request = heappop(ends)
-            if request.finish == finish:
-                rank = self.ranks[index]
-                rank.grow_to(k)
-                rank.end_decode(request, k)
-                self._dirty.add(index)
+        stats.batch_seconds += batch * seconds
+        stats.generated_tokens += batch * n
+        self.t, self.end = self.end, inf
+        self.k = k = self.k + n
+        done = self._prefilled(k) if self.prefilling else []
+        finish = self._finish
+        while finish and finish[0] <= k:
+            for request in self._finishing.pop(heappop(finish), ()):
+                request.done = request.response
+                request.rank.end_decode(request)
+                self._touch(request.rank)
                 done.append(request)
         return done
 
-    def _prefilled(self) -> list[Request]:
+    def _prefilled(self, k: int) -> list[Request]:
         """Take over the chunks of the iteration that just ended; those complete begin to decode."""
-        k, stats, done = self.k, self.stats, []
-        seconds, again = self._mixed
-        stats.prefill_seconds += seconds
-        stats.reprefill_seconds += seconds * again
-        for index, request, n in self._chunks:
-            rank = self.ranks[index]
-            stats.prefill_tokens += n
-            if request.prefilled:
-                stats.reprefilled_tokens += n
+        stats, done = self.stats, []
+        tokens = 0
+        for request, n in self._chunks:
+            tokens += n
             request.todo -= n
             if request.todo:
                 continue
-            stats.generated_tokens += 1
-            rank.grow_to(k)
+            rank = request.rank
             rank.prefilling.remove(request)
+            stats.generated_tokens += 1
             if request.done + 1 == request.response:
                 rank.end_prefill(request)
                 request.done += 1
                 done.append(request)
                 continue
             rank.begin_decode(request, k)
-            self._serial += 1
-            heappush(self._ends, (request.finish, request.id, self._serial, index, request))
-        self._chunks = []
+            if request.finish in self._finishing:
+                self._finishing[request.finish].append(request)
+            else:
+                self._finishing[request.finish] = [request]
+                heappush(self._finish, request.finish)
+        if tokens:
+            stats.prefill_tokens += tokens
+            stats.reprefilled_tokens += self._again
+            stats.prefill_seconds += self._prefill_seconds
+            stats.reprefill_seconds += self._prefill_seconds * (self._again / tokens)
+        for rank in self.prefilling:
+            self._touch(rank)
         return done
 
-    def _shorten(self, now: float, beyond: bool) -> None:
-        """End the planned stretch at the last boundary up to `now`, or (beyond) at the first one from `now` on."""
-        bound = now + TOLERANCE * abs(now)
-        kept: list[Piece] = []
-        steps, end = 0, self.t
+    # --- inside -----------------------------------------------------------------------------------
+
+    def _take_out(self, request: Request, rank: Rank) -> None:
+        """A sample loses its slot and its KV at boundary k."""
+        if request.finish != NOT_RUNNING:
+            together = self._finishing[request.finish]
+            together.remove(request)
+            if not together:
+                del self._finishing[request.finish]
+        rank.take_out(request, self.k)
+
+    def _fitting(self, bound: float) -> int:
+        """Iterations of the planned stretch whose boundaries are not after `bound`."""
+        steps = 0
         for piece in self._pieces:
             n = fitting(piece, bound)
-            if n:
-                kept.append((piece[0], n, piece[2], piece[3]))
-                steps, end = steps + n, boundary(piece, n)
+            steps += n
             if n < piece[1]:
-                if beyond and end < now - TOLERANCE * abs(now):
-                    kept = kept[:-1] if n else kept
-                    kept.append((piece[0], n + 1, piece[2], piece[3]))
-                    steps, end = steps + 1, boundary(piece, n + 1)
                 break
-        if len(kept) < len(self._pieces):
-            for rank in self.ranks:
-                rank.knot = min(rank.knot, 0)
-            self._lead_until = -1
-        if not steps:
-            self._chunks = []
-        self._pieces, self._steps, self.end = kept, steps, end
+        return steps
 
-    def _record(self) -> None:
-        self.timeline.add(self.t, self._running, self._batch * self.k + self._contexts)
+    def _first(self, steps: int) -> tuple[list[Piece], float]:
+        """The first iterations of the planned stretch: pieces, and their end."""
+        kept: list[Piece] = []
+        end = self.t
+        for start, n, first, slope in self._pieces:
+            if not steps:
+                break
+            n = min(n, steps)
+            steps -= n
+            kept.append((start, n, first, slope))
+            end = boundary(kept[-1], n)
+        return kept, end
+
+    def _cut(self, steps: int) -> None:
+        """Plan the first iterations of the planned stretch only."""
+        if steps < self._steps:
+            kept, self.end = self._first(steps)
+            if len(kept) < len(self._pieces):
+                self.pace.rewind()
+            self._pieces, self._steps = kept, steps
 
 
-def boundary(piece: Piece, n: int) -> float:
-    """Time after n iterations of a piece (its start, iterations, first iteration's seconds, growth per iteration)."""
-    start, _, first, slope = piece
-    return start + n * first + slope * (n * (n - 1) * 0.5)
-
-
-def fitting(piece: Piece, bound: float) -> int:
-    """Iterations of a piece whose boundary is not after `bound`: the root of the quadratic, then bracketed."""
-    start, n, first, slope = piece
-    if boundary(piece, n) <= bound:
-        return n
-    room = bound - start
-    if room <= 0.0:
-        return 0
-    half = first - 0.5 * slope
-    root = room / first if slope == 0.0 else 2.0 * room / (half + sqrt(max(0.0, half * half + 2.0 * slope * room)))
-    guess = min(n, max(0, int(root)))
-    while guess and boundary(piece, guess) > bound:
-        guess -= 1
-    while guess < n and boundary(piece, guess + 1) <= bound:
-        guess += 1
-    return guess
+def _too_long(request: Request, rank: Rank) -> str:
+    blocks = -(-(request.prompt + request.response) // rank.block)
+    return (
+        f"one sequence does not fit into the KV cache of its rank: sample {request.id} with {request.prompt} prompt "
+        f"and {request.response} response tokens needs {blocks} blocks of {rank.block} tokens, the rank has {rank.capacity}"
+    )

@@ -2,21 +2,28 @@
 
 The fleet plays until a given time or until the first completion that somebody may react to, whichever is first; no
 engine is ever played past it. While nobody reacts, engines are independent and run alone (`drain`).
+
+What happens at T (new samples, a pause) comes after the boundaries at T and before the next iterations begin: engines
+that reached the present are planned only when time goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
-from heapq import heappop, heappush, heapify
+from heapq import heappop, heappush, heapreplace
 from math import inf
+from operator import itemgetter
 
 import numpy as np
 import numpy.typing as npt
 
-from rlsim.sim.engine import TOLERANCE, Engine, Rows, Stats
+from rlsim.sim.engine import TOLERANCE, Engine
+from rlsim.sim.pace import Rows
+from rlsim.sim.rank import Rank
+from rlsim.sim.records import Stats
 from rlsim.sim.request import Completion, Request
-from rlsim.sim.router import ROUTERS
+from rlsim.sim.router import ROUTERS, Loads
 from rlsim.sim.runout import can_run_out, run_out
 from rlsim.sim.surface import Surface
 
@@ -38,129 +45,160 @@ class Fleet:
             rows = Rows(surface)
             self.engines += [Engine(rows, share_prompts) for _ in range(count)]
         widest = max(len(engine.ranks) for engine in self.engines)
-        self._places = [
-            (number, index)
+        self._places: list[tuple[int, Rank]] = [
+            (number, engine.ranks[index])
             for index in range(widest)
             for number, engine in enumerate(self.engines)
             if index < len(engine.ranks)
         ]
+        for place, (_, rank) in enumerate(self._places):
+            rank.place = place
+        self._loads = Loads(len(self._places))
         self._route = ROUTERS[router]
         self.now = 0.0
         self.in_flight = 0
         self._paused = False
         self._heap: list[tuple[float, int]] = []
+        self._due: dict[int, None] = {}  # engines that stand at a boundary, to be planned when time goes on
         self._early: list[Completion] = []
 
-    # --- work comes in ----------------------------------------------------------------------------------------------------
+    # --- work comes in ----------------------------------------------------------------------------
 
     def submit(self, requests: Iterable[Request], now: float) -> None:
         """Route samples to their places; each engine sees them at its next boundary."""
         new = list(requests)
-        if not new:
-            return
         self._advance(now)
-        loads = [self.engines[number].ranks[index].load for number, index in self._places]
-        touched = set()
-        for request, place in zip(new, self._route(new, loads), strict=True):
-            number, index = self._places[place]
-            self.engines[number].submit(index, request)
-            touched.add(number)
         self.in_flight += len(new)
-        if self._paused:
-            return
-        for number in sorted(touched):
-            engine = self.engines[number]
-            before = engine.end
-            engine.notice(now)
-            if engine.end != before:
-                self._push(number)
+        eager: dict[int, None] = {}
+        for request, place in zip(new, self._route(new, self._loads), strict=True):
+            number, rank = self._places[place]
+            if self.engines[number].submit(request, rank):
+                eager[number] = None
+        if not self._paused:
+            for number in eager:
+                if number not in self._due:
+                    self._notice(number, now)
 
-    # --- time passes --------------------------------------------------------------------------------------------------------
+    def _notice(self, number: int, now: float) -> None:
+        """An engine has something to admit: an idle one plans now, a busy one at its next boundary."""
+        engine = self.engines[number]
+        if engine.end == inf:
+            engine.t = now
+            self._due[number] = None
+        elif engine.t >= now - TOLERANCE * abs(now):
+            engine.drop_plan()
+            self._due[number] = None
+        else:
+            before = engine.end
+            engine.stop_after(now)
+            if engine.end != before:
+                heappush(self._heap, (engine.end, number))
+
+    # --- time passes ------------------------------------------------------------------------------
 
     def play(self, until: float, stop_at_completion: bool) -> list[Completion]:
         """Play to `until`, or to the first completions (all of that moment), in the order of time and engine."""
         done, self._early = self._early, []
         if done and stop_at_completion:
             return done
+        if until > self.now:
+            self._plan_due()
         engines, heap = self.engines, self._heap
-        bound = until + TOLERANCE * abs(until) if until < inf else inf
-        moment = -1.0
-        while heap and heap[0][0] <= bound:
+        slack = TOLERANCE * abs(until) if until < inf else 0.0
+        last, present = until + slack, until - slack
+        while heap and heap[0][0] <= last:
             time, number = heap[0]
-            if moment >= 0.0 and time > moment:
-                break
-            heappop(heap)
             engine = engines[number]
             if engine.end != time:
+                heappop(heap)
                 continue
             finished = engine.play()
-            self.now = max(self.now, time)
+            if time > self.now:
+                self.now = time
             if finished:
-                self.in_flight -= len(finished)
-                done += [Completion(time, request) for request in _ordered(finished)]
-                if stop_at_completion:
-                    moment = time
+                done += self._completed(time, finished)
+                if stop_at_completion and last > time:
+                    last = present = time
+            if time >= present:
+                heappop(heap)
+                self._due[number] = None
+                continue
             engine.plan()
             if engine.end < inf:
-                heappush(heap, (engine.end, number))
-        if moment < 0.0 and until < inf:
+                heapreplace(heap, (engine.end, number))
+            else:
+                heappop(heap)
+        if until < inf and not (done and stop_at_completion):
             self.now = max(self.now, until)
         return done
 
     def drain(self, now: float) -> list[Completion]:
         """Run everything in flight to its end, each engine alone; completions in the order of time and engine."""
         self._advance(now)
-        done = [(c.time, -1, c.request.id, c) for c in self._early]
-        self._early = []
-        for number, engine in enumerate(self.engines):
+        if self._paused and self.in_flight:
+            raise RuntimeError("the engines stand still: resume before draining them")
+        self._plan_due()
+        done, self._early = [self._early], []
+        for engine in self.engines:
+            mine: list[Completion] = []
             while engine.end < inf:
                 if can_run_out(engine):
-                    done += [(c.time, number, c.request.id, c) for c in run_out(engine)]
+                    mine += run_out(engine)
                     break
                 time = engine.end
-                done += [(time, number, request.id, Completion(time, request)) for request in engine.play()]
+                mine += [Completion(time, request) for request in _ordered(engine.play())]
                 engine.plan()
-        self._heap = []
+            done.append(mine)
+        self._heap.clear()
+        self._loads.clear()
         self.in_flight = 0
-        done.sort(key=lambda item: item[:3])
-        if done:
-            self.now = max(self.now, done[-1][0])
-        return [item[3] for item in done]
+        merged = [completion for mine in done for completion in mine]
+        merged.sort(key=itemgetter(0))
+        if merged:
+            self.now = max(self.now, merged[-1].time)
+        return merged
 
-    # --- the engines stand still ---------------------------------------------------------------------------------------------
+    # --- the engines stand still ------------------------------------------------------------------
 
     def pause(self, now: float) -> None:
         """All engines stop; the iteration under way is lost and repeated later."""
-        self._stop(now)
+        self._stop(range(len(self.engines)), now)
         self._paused = True
 
     def resume(self, now: float) -> None:
         """Go on after a pause."""
         self.now = max(self.now, now)
         self._paused = False
-        self._start(now)
+        for engine in self.engines:
+            engine.t = now
+        self._start(range(len(self.engines)))
 
     def interrupt(self, now: float, keep_kv: bool) -> None:
         """New weights at `now`: with `keep_kv` nothing else happens; else everything in flight is prefilled again."""
         if keep_kv:
             return
-        self._stop(now)
+        self._stop(range(len(self.engines)), now)
         for engine in self.engines:
             engine.forget_kv()
-        if not self._paused:
-            self._start(now)
+        self._start(range(len(self.engines)))
 
     def abort(self, ids: Iterable[int] | None, now: float) -> list[Request]:
-        """Take samples out (None: all); their KV is freed. Returns them with the tokens they have."""
-        self._stop(now)
+        """Take samples out (None: all); their KV is freed. Returns them with the tokens they have.
+
+        Engines that hold one of them lose the iteration under way and begin it again.
+        """
+        self._advance(now)
         wanted = None if ids is None else set(ids)
-        gone = [request for engine in self.engines for request in engine.remove(wanted)]
+        holders = [number for number, engine in enumerate(self.engines) if engine.holds(wanted)]
+        self._stop(holders, now)
+        gone = [request for number in holders for request in self.engines[number].remove(wanted)]
+        for request in gone:
+            self._loads.add(request.rank.place, -1)
         self.in_flight -= len(gone)
-        if not self._paused:
-            self._start(now)
+        self._start(holders)
         return gone
 
-    # --- figures ---------------------------------------------------------------------------------------------------------------
+    # --- figures ----------------------------------------------------------------------------------
 
     @property
     def stats(self) -> Stats:
@@ -171,9 +209,10 @@ class Fleet:
         return total
 
     def counters(self) -> Counters:
-        """Running sequences and KV tokens of the whole fleet at every batch change: time, running, kv_tokens."""
+        """Running sequences and KV tokens of the whole fleet from every batch change on: time, running, kv_tokens."""
         times, running, tokens = [], [], []
         for engine in self.engines:
+            engine.record()
             line = engine.timeline
             times.append(np.array(line.time))
             running.append(np.diff(np.array(line.running), prepend=0))
@@ -186,29 +225,38 @@ class Fleet:
             "kv_tokens": np.cumsum(np.concatenate(tokens)[order]),
         }
 
-    # --- inside -----------------------------------------------------------------------------------------------------------------
+    # --- inside -----------------------------------------------------------------------------------
 
     def _advance(self, now: float) -> None:
-        self._early = self.play(now, False)  # what was there is in what play returns
+        self._early = self.play(now, False)
 
-    def _stop(self, now: float) -> None:
-        """Bring every engine to a standstill at `now`."""
+    def _plan_due(self) -> None:
+        for number in self._due:
+            engine = self.engines[number]
+            engine.plan()
+            if engine.end < inf:
+                heappush(self._heap, (engine.end, number))
+        self._due.clear()
+
+    def _completed(self, time: float, finished: list[Request]) -> list[Completion]:
+        self.in_flight -= len(finished)
+        for request in finished:
+            self._loads.add(request.rank.place, -1)
+        return [Completion(time, request) for request in _ordered(finished)]
+
+    def _stop(self, numbers: Iterable[int], now: float) -> None:
+        """Bring engines to a standstill at `now`."""
         self._advance(now)
-        for engine in self.engines:
-            late = engine.stop(now)
-            self.in_flight -= len(late)
-            self._early += [Completion(now, request) for request in _ordered(late)]
-        self._heap = []
+        for number in numbers:
+            self.engines[number].stop(now)
+            self._due.pop(number, None)
 
-    def _start(self, now: float) -> None:
-        for engine in self.engines:
-            engine.start(now)
-        self._heap = [(engine.end, number) for number, engine in enumerate(self.engines) if engine.end < inf]
-        heapify(self._heap)
-
-    def _push(self, number: int) -> None:
-        if self.engines[number].end < inf:
-            heappush(self._heap, (self.engines[number].end, number))
+    def _start(self, numbers: Iterable[int]) -> None:
+        """Let engines that stand still go on, unless all stand still."""
+        if not self._paused:
+            for number in numbers:
+                if self.engines[number].load:
+                    self._due[number] = None
 
 
 def _ordered(requests: list[Request]) -> list[Request]:

@@ -1,9 +1,9 @@
-"""One attention-DP rank of an engine: its queue, its running sequences, its KV blocks, its line on the surface.
+"""One attention-DP rank of an engine: its queue, its running sequences, its KV blocks.
 
 With the batch fixed, a sequence's context grows by one per iteration. So nothing that runs is touched between batch
-changes: in iteration k a sequence has context `k + request.context`, the rank's contexts sum to `b·k + contexts`, and a
-sequence takes a new KV block in the iterations in which `(k + context) mod block_size` is 1 (a histogram of the offsets
-modulo the block size says how many do).
+changes: in iteration k a sequence has context `k + request.context`, the rank's contexts sum to `b·k + contexts`, and
+the KV blocks held are a function of k: with o the `context` of a sequence, it holds ceil((k-1 + o) / block) of them before
+iteration k, for which a sum of o // block and a histogram of o modulo the block size suffice.
 """
 
 from __future__ import annotations
@@ -18,162 +18,180 @@ NEVER = 1 << 62
 class Rank:
     """State of one rank. Everything counted is an integer.
 
+    place        number of the rank among all that samples are routed to
+    waiting      the queue
     running      all that hold a slot, in the order of admission, those being prefilled too
     prefilling   the ones with prompt tokens to do, in order
     b            sequences that decode
     contexts     sum of their `context`
-    offsets      how many of them have context = i modulo the block size
-    used, used_at  KV blocks held before iteration `used_at`
+    lengths      sum of their prompt and response tokens
+    quotients    sum of `context` // block
+    offsets      how many of them have `context` modulo block = i
+    fixed        KV blocks of those being prefilled, less what groups save by sharing their prompts
     members      per group: how many of its samples hold a slot (they share the prompt's full blocks)
+    safe         before this iteration the decodes' growth surely fits
+    touched      whether something changed since the engine last decided about it
     blocked      whether the head of the queue found no room when it was last looked at
-    alpha, slope, knot  the rank's seconds in iteration k are alpha + slope·k, until iteration `knot`
+    counted      (b, contexts, running) as the engine's totals have them
+    alpha, slope, knot  its seconds in iteration k are alpha + slope·k, until iteration `knot` (see `pace`)
     """
 
     __slots__ = (
         "alpha",
         "b",
-        "blocked",
         "block",
+        "blocked",
         "capacity",
         "contexts",
+        "counted",
+        "fixed",
         "knot",
+        "lengths",
         "members",
         "offsets",
+        "place",
         "prefilling",
+        "quotients",
         "running",
+        "safe",
         "slope",
         "slots",
-        "used",
-        "used_at",
+        "touched",
         "waiting",
     )
 
     def __init__(self, slots: int, capacity_tokens: int, block: int) -> None:
+        self.place = 0
         self.slots = slots
         self.block = block
         self.capacity = capacity_tokens // block
         self.waiting: deque[Request] = deque()
-        self.running: dict[int, Request] = {}
-        self.prefilling: list[Request] = []
-        self.b = 0
-        self.contexts = 0
-        self.offsets = [0] * block
-        self.used = 0
-        self.used_at = 0
-        self.members: dict[int, int] = {}
+        self.touched = False
         self.blocked = False
+        self.counted = (0, 0, 0)
         self.alpha = -1.0
         self.slope = 0.0
         self.knot = NEVER
+        self.clear()
+
+    def clear(self) -> None:
+        """Nothing runs here any more."""
+        self.running: dict[int, Request] = {}
+        self.prefilling: list[Request] = []
+        self.members: dict[int, int] = {}
+        self.b = self.contexts = self.lengths = self.quotients = self.fixed = 0
+        self.offsets = [0] * self.block
+        self.safe = NEVER
 
     @property
     def load(self) -> int:
         """Samples that wait or run here."""
         return len(self.waiting) + len(self.running)
 
-    def clear(self, k: int) -> None:
-        """Nothing runs here any more; counters stand at iteration k."""
-        self.running.clear()
-        self.members.clear()
-        self.b = self.contexts = self.used = 0
-        self.offsets = [0] * self.block
-        self.used_at = k
+    # --- KV blocks --------------------------------------------------------------------------------
 
-    # --- KV blocks ----------------------------------------------------------------------------------------------------
+    def held(self, k: int) -> int:
+        """KV blocks held before iteration k; those before k + 1 are what iteration k needs."""
+        turns, rest = divmod(k - 1, self.block)
+        more = sum(self.offsets[1 - rest :]) if rest > 1 else 0
+        return self.fixed + self.quotients + self.b * (turns + 1) + more - (0 if rest else self.offsets[0])
 
-    def need(self, k: int) -> int:
-        """New blocks that the decodes of iteration k take."""
-        return self.offsets[(1 - k) % self.block]
-
-    def grow_to(self, k: int) -> None:
-        """Bring `used` up to just before iteration k: every whole turn of `block` iterations takes b blocks."""
-        turns, rest = divmod(k - self.used_at, self.block)
-        if turns or rest:
-            self.used += turns * self.b
-            for i in range(k - rest, k):
-                self.used += self.offsets[(1 - i) % self.block]
-            self.used_at = k
-
-    def safe_until(self, k: int) -> int:
-        """An iteration up to which the decodes' growth fits for sure: whole turns of b blocks. `used` stands at k."""
-        return k + (self.capacity - self.used) // self.b * self.block if self.b else NEVER
+    def safe_until(self) -> int:
+        """Before this iteration the growth surely fits: as if every last block were full but for one token."""
+        b, block = self.b, self.block
+        return (block * (self.capacity - self.fixed) - self.contexts) // b - block + 2 if b else NEVER
 
     def exhausted_at(self, k: int) -> int:
-        """The first iteration from k on whose growth does not fit. `used` must stand at k, b > 0."""
-        turns, free = divmod(self.capacity - self.used, self.b)
-        at = k + turns * self.block
-        while (need := self.offsets[(1 - at) % self.block]) <= free:
+        """The first iteration from k on whose growth does not fit."""
+        b, block, offsets = self.b, self.block, self.offsets
+        if not b:
+            return NEVER
+        free = self.capacity - self.held(k)
+        if free < 0:
+            return k
+        turns, free = divmod(free, b)
+        at = k + turns * block
+        while (need := offsets[(1 - at) % block]) <= free:
             free -= need
             at += 1
         return at
 
-    # --- sequences come and go ------------------------------------------------------------------------------------------
+    # --- sequences come and go --------------------------------------------------------------------
 
     def admit(self, k: int, budget: int, now: float, share: bool) -> None:
         """Admit from the queue while there are slots, KV blocks and prompt tokens left in this iteration's budget.
 
         Room is left for the blocks that this iteration's decodes take.
         """
-        waiting, running, block = self.waiting, self.running, self.block
-        free = self.capacity - self.used - self.need(k)
-        while waiting and len(running) < self.slots and budget > 0:
+        waiting, running, block, members = self.waiting, self.running, self.block, self.members
+        free = self.capacity - self.fixed - (self.b * (k + block - 1) + self.contexts) // block
+        exact = False
+        slots = self.slots - len(running)
+        while waiting and slots > 0 and budget > 0:
             request = waiting[0]
             tokens = request.prompt + request.done
-            shared = request.prompt // block if share else 0
-            cached = shared if request.group in self.members else 0
+            cached = request.prompt // block if share and request.group in members else 0
             blocks = -(-tokens // block) - cached
+            if blocks > free and not exact:
+                free, exact = self.capacity - self.held(k + 1), True
             if blocks > free:
                 break
             waiting.popleft()
             free -= blocks
-            self.used += blocks
+            self.fixed += blocks
             # at least the last block is computed afresh: its logits give the next token
-            request.todo = tokens - min(cached, (tokens - 1) // block) * block
-            request.shared = shared
+            request.todo = todo = tokens - min(cached, (tokens - 1) // block) * block if cached else tokens
             if request.start != request.start:
                 request.start = now
             running[request.id] = request
             self.prefilling.append(request)
             if share:
-                self.members[request.group] = self.members.get(request.group, 0) + 1
-            budget -= min(budget, request.todo)
+                members[request.group] = members.get(request.group, 0) + 1
+            budget -= todo
+            slots -= 1
         self.blocked = bool(waiting)
 
     def begin_decode(self, request: Request, k: int) -> None:
         """The prompt is done and has given a token; decoding starts with iteration k."""
+        tokens = request.prompt + request.done
         request.done += 1
         request.prefilled = True
-        request.context = request.prompt + request.done - k
+        request.context = context = tokens + 1 - k
         request.finish = k + request.response - request.done
+        self.fixed -= -(-tokens // self.block)
         self.b += 1
-        self.contexts += request.context
-        self.offsets[request.context % self.block] += 1
+        self.contexts += context
+        self.lengths += request.prompt + request.response
+        quotient, offset = divmod(context, self.block)
+        self.quotients += quotient
+        self.offsets[offset] += 1
 
-    def end_decode(self, request: Request, k: int) -> None:
-        """Take a decoding sequence out of the batch before iteration k; its KV is freed. `used` must stand at k."""
-        request.done = request.response - (request.finish - k)
+    def end_decode(self, request: Request) -> None:
+        """Take a decoding sequence out of the batch; its KV is freed."""
+        context = request.context
         self.b -= 1
-        self.contexts -= request.context
-        self.offsets[request.context % self.block] -= 1
+        self.contexts -= context
+        self.lengths -= request.prompt + request.response
+        quotient, offset = divmod(context, self.block)
+        self.quotients -= quotient
+        self.offsets[offset] -= 1
         request.finish = NOT_RUNNING
-        # its last iteration was k-1, with a context of k - 1 + context tokens
-        self._release(request, k - 1 + request.context)
+        self._leave(request)
 
     def end_prefill(self, request: Request) -> None:
-        """Take out a sequence whose prompt was being prefilled (or finished with it)."""
-        self._release(request, request.prompt + request.done)
+        """Take out a sequence whose prompt was being prefilled, or that is over with it."""
+        self.fixed -= -(-(request.prompt + request.done) // self.block)
+        self._leave(request)
 
-    def _release(self, request: Request, tokens: int) -> None:
-        blocks = -(-tokens // self.block)
-        if request.shared or request.group in self.members:
-            left = self.members[request.group] - 1
-            if left:
-                self.members[request.group] = left
-                blocks -= request.shared
-            else:
-                del self.members[request.group]
-        self.used -= blocks
+    def _leave(self, request: Request) -> None:
         del self.running[request.id]
+        members, group = self.members, request.group
+        if group in members:
+            if members[group] > 1:
+                members[group] -= 1
+                self.fixed += request.prompt // self.block
+            else:
+                del members[group]
 
     def take_out(self, request: Request, k: int) -> None:
         """Take a sample that holds a slot out of the batch before iteration k; its KV is lost."""
@@ -181,10 +199,14 @@ class Rank:
             self.prefilling.remove(request)
             self.end_prefill(request)
         else:
-            self.end_decode(request, k)
+            request.done = request.response - (request.finish - k)
+            self.end_decode(request)
 
-    def preempt(self, k: int) -> None:
-        """Move the youngest to the front of the queue; its KV is recomputed when it comes back."""
-        request = next(reversed(self.running.values()))
-        self.take_out(request, k)
-        self.waiting.appendleft(request)
+    def forget(self, k: int) -> None:
+        """All that holds a slot loses its KV before iteration k, and goes to the front of the queue, oldest first."""
+        for request in self.running.values():
+            if request.finish != NOT_RUNNING:
+                request.done = request.response - (request.finish - k)
+                request.finish = NOT_RUNNING
+        self.waiting.extendleft(reversed(self.running.values()))
+        self.clear()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from rlsim.sim.rank import Rank
 
 NOT_RUNNING = -1
 
@@ -20,10 +23,13 @@ class Request:
     start           when it was first admitted to a batch
     context         after admission: its context in iteration k of its engine is `k + context`
     finish          iteration count at which it is done, NOT_RUNNING while it waits or is prefilled
+    rank            the attention rank that it waits or runs on
     todo            prompt tokens still to prefill before it decodes
     shared          KV blocks that it shares with its group
     prefilled       whether it has been prefilled before: doing it again is a re-prefill
     """
+
+    rank: Rank
 
     __slots__ = (
         "arrived",
@@ -34,6 +40,7 @@ class Request:
         "id",
         "prefilled",
         "prompt",
+        "rank",
         "response",
         "shared",
         "start",

@@ -37,11 +37,12 @@ class Stretches:
 
 def can_run_out(engine: Engine) -> bool:
     """Whether nothing waits, nothing is prefilled, and every rank's KV holds all its sequences at their full length."""
-    if any(rank.waiting or rank.prefilling for rank in engine.ranks):
+    if engine.prefilling:
         return False
     for rank in engine.ranks:
-        block = rank.block
-        if sum(-(-(r.prompt + r.response) // block) for r in rank.running.values()) > rank.capacity:
+        # as if every sequence's last block held one token only
+        most = (rank.lengths + rank.b * (rank.block - 1)) // rank.block + rank.fixed
+        if rank.waiting or most > rank.capacity:
             return False
     return True
 
@@ -97,7 +98,7 @@ def _seconds(engine: Engine, whole: Stretches, ends: Ints) -> Floats:
     seconds = n * (first[rows, lead] + joint) + slope[rows, lead] * (n * (n - 1) * 0.5)
     for row in np.flatnonzero(last.max(axis=1) > last[rows, lead]).tolist():
         seconds[row] = n[row] * joint[row] + _envelope(first[row], slope[row], int(parts.n[row]))
-    return np.bincount(owner, seconds, minlength=len(ends))
+    return np.bincount(owner, seconds, minlength=len(ends)).astype(np.float64, copy=False)
 
 
 def _cut_at_knots(whole: Stretches, knots: Floats) -> tuple[Stretches, Ints]:

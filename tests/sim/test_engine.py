@@ -1,0 +1,48 @@
+"""The engine against the per-iteration reference: finish times to 1e-9, all counts equal."""
+
+from __future__ import annotations
+
+import pytest
+from engine_cases import COUNTS, SECONDS, Case, cases, play_fleet, play_reference
+from hypothesis import HealthCheck, given, settings
+
+quick = settings(
+    max_examples=50, deadline=None, report_multiple_bugs=False, suppress_health_check=[HealthCheck.too_slow]
+)
+
+
+def same(case: Case) -> None:
+    ours, theirs = play_fleet(case), play_reference(case)
+    assert ours.aborted == theirs.aborted
+    assert ours.finish.keys() == theirs.finish.keys()
+    for id, time in theirs.finish.items():
+        assert ours.finish[id] == pytest.approx(time, rel=1e-9)
+        assert ours.start[id] == pytest.approx(theirs.start[id], rel=1e-9)
+    for name in COUNTS:
+        assert ours.counts[name] == theirs.counts[name], name
+    for name in SECONDS:
+        assert ours.counts[name] == pytest.approx(theirs.counts[name], rel=1e-9), name
+
+
+@given(cases(eventful=False))
+@quick
+def test_one_batch(case: Case) -> None:
+    same(case)
+
+
+@given(cases())
+@quick
+def test_submits_pauses_weight_updates_aborts(case: Case) -> None:
+    same(case)
+
+
+@given(cases(wide=True))
+@quick
+def test_attention_ranks(case: Case) -> None:
+    same(case)
+
+
+@given(cases(eventful=False, refill=True))
+@quick
+def test_refill_at_completions(case: Case) -> None:
+    same(case)
