@@ -99,9 +99,10 @@ def _seconds(case: Case, op: str, size: float, group: Group) -> float:
 def stage_parameters(case: Case, stage: int) -> tuple[float, float]:
     """(dense, expert) weights on one rank of a pipeline stage, TP and EP slices, embedding and head included."""
     dense = experts = 0.0
-    for index in case.layout.stages[stage]:
-        d, e = held_parameters(case, case.model.layers[index])
-        dense, experts = dense + d, experts + e
+    kinds, counts = case.kinds()
+    for kind, count in zip(kinds, counts[stage].tolist(), strict=True):
+        d, e = held_parameters(case, kind)
+        dense, experts = dense + count * d, experts + count * e
     embedding, head = end_parameters(case)
     return dense + embedding * (stage == 0) + head * (stage == case.layout.pp - 1), experts
 
