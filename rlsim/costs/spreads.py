@@ -31,6 +31,7 @@ TRAINING: Rules = {
     "bubble": COMPUTE,
     "imbalance": COMPUTE,
     "optimizer": (("optimizer_hbm_efficiency", -1),),
+    "reference_in": (("host_link_rate", -1),),
 }
 UPDATE: Rules = {**TRAINING, "fixed": (("update_fixed_s", 1),)}
 LOGPROB: Rules = {**TRAINING, "fixed": (("logprob_fixed_s", 1),)}
