@@ -127,8 +127,11 @@ def _in_parallel(
     workers: int,
     progress: Callable[[int], Bar] | None,
 ) -> list[Outcome]:
+    """The asynchronous variants take longest, so they start first."""
+    order = sorted(range(len(reports)), key=lambda i: reports[i].scenario.schedule != "async")
     with ProcessPoolExecutor(workers) as pool:
-        futures: list[Future[Outcome]] = [pool.submit(one, r) for r in reports]
+        started: dict[int, Future[Outcome]] = {i: pool.submit(one, reports[i]) for i in order}
+        futures = [started[i] for i in range(len(reports))]
         if progress is not None:
             with progress(len(futures)) as bar:
                 for _ in as_completed(futures):
