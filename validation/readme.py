@@ -33,7 +33,8 @@ def _block(found: re.Match[str], write: Callable[[str], str]) -> str:
 
 def scenario_table(file: str) -> str:
     """All variants of a scenario file side by side, and how each compares with the first."""
-    shown = [s for s in api.compare(api.load_scenario(ROOT / file).variants).summaries if s["feasible"]]
+    answer = api.compare(api.load_scenario(ROOT / file).variants)
+    shown = [s for s in answer.summaries if s["feasible"]]
     rows = [["seconds per step", *[s["variant"] for s in shown]]]
     rows.append(["**step time**", *[f"**{s['step_time_s']['mean']:.1f}**" for s in shown]])
     rows.append(["p10–p90 of the prediction", *[_interval(s) for s in shown]])
@@ -45,8 +46,28 @@ def scenario_table(file: str) -> str:
     rows.append(["staleness, mean (versions)", *[f"{s['staleness']['mean']:.1f}" for s in shown]])
     rows.append(["$ per step", *[f"{s['cost']['usd_per_step']:.2f}" for s in shown]])
     rows.append(["time from measured kernels", *[f"{s['provenance']['measured']:.0%}" for s in shown]])
-    sentences = "\n".join(f"- {line}" for line in verdict.sentences(shown))
-    return f"{_markdown(rows)}\n\n{sentences}\n"
+    lines = [*verdict.sentences(shown), _switch(shown[0]), _sync(answer.outcomes[-1])]
+    return f"{_markdown(rows)}\n\n" + "\n".join(f"- {line}" for line in lines) + "\n"
+
+
+def _switch(base: Summary) -> str:
+    """What the co-located variant pays for sharing its GPUs."""
+    seconds = base["phases_s"]["offload"] + base["phases_s"]["onload"]
+    share = seconds / base["step_time_s"]["mean"]
+    tail = base["tail"]["share"]
+    return (
+        f"{base['variant']}: offload and onload together take {seconds:.1f} s ({share:.1%} of the step); for {tail:.0%} "
+        "of the step fewer than a quarter of its samples run"
+    )
+
+
+def _sync(outcome: api.Outcome) -> str:
+    """What the weight sync takes as the framework does it, by plan, and at least."""
+    used, times = outcome.summary["weight_sync"], outcome.sync_seconds
+    return (
+        f"{outcome.summary['variant']}: the weight sync takes {used['seconds']:.1f} s by {used['strategy']} as the framework "
+        f"does it, {times['p2p']:.1f} s point-to-point by plan, {used['floor_seconds']:.2f} s at the links' rates"
+    )
 
 
 def _interval(one: Summary) -> str:
