@@ -56,8 +56,8 @@ def _switch(base: Summary) -> str:
     share = seconds / base["step_time_s"]["mean"]
     tail = base["tail"]["share"]
     return (
-        f"{base['variant']}: offload and onload together take {seconds:.1f} s ({share:.1%} of the step); for {tail:.0%} "
-        "of the step fewer than a quarter of its samples run"
+        f"{base['variant']}: offload and onload together take {seconds:.1f} s ({share:.1%} of the step); "
+        f"for {tail:.0%} of the step fewer than a quarter of its samples run"
     )
 
 
@@ -65,8 +65,8 @@ def _sync(outcome: api.Outcome) -> str:
     """What the weight sync takes as the framework does it, by plan, and at least."""
     used, times = outcome.summary["weight_sync"], outcome.sync_seconds
     return (
-        f"{outcome.summary['variant']}: the weight sync takes {used['seconds']:.1f} s by {used['strategy']} as the framework "
-        f"does it, {times['p2p']:.1f} s point-to-point by plan, {used['floor_seconds']:.2f} s at the links' rates"
+        f"{outcome.summary['variant']}: the weight sync takes {used['seconds']:.1f} s by {used['strategy']} as the "
+        f"framework does it, {times['p2p']:.1f} s point-to-point by plan, {used['floor_seconds']:.2f} s at the links' rates"
     )
 
 

@@ -2,11 +2,13 @@
 
 - TensorRT-LLM's overview: all requests queued at once (3,000 of 1024/1024, 1,500 of 8192/1024 and 1024/8192, 1,000 of
   the 32k cases, as its page says), FP8 weights and KV, 95% of the free memory for KV, `DEPn` = attention DP and EP over
-  n GPUs. Played through the rollout engine. Its Llama and Qwen checkpoints have one FP8 scale per tensor, and gpt-oss
-  MXFP4 weights with bf16 arithmetic and KV; rlsim's engines know block-scaled FP8 only.
+  n GPUs. Played through the rollout engine, with no more sequences at a time than have room to their last token (its
+  scheduler evicts none). Its Llama and Qwen checkpoints have one FP8 scale per tensor, and gpt-oss MXFP4 weights with
+  bf16 arithmetic and KV; rlsim's engines know block-scaled FP8 only. What MXFP4 saves in memory is given back as HBM.
 - SGLang's and DeepSeek's large EP: one decode iteration at the published batch and context, one prefill of the
   published tokens per device. Both balance experts (EPLB, redundant copies): popularity is uniform, where rlsim's
-  rollouts have the skew of real routing. EP 72 is taken as 64, the nearest size that divides the experts.
+  rollouts have the skew of real routing; and no LM head is split over attention ranks. EP 72 is taken as 64, the
+  nearest size that divides the experts.
 
 TensorRT-LLM and SGLang overlap the scheduler with the GPU: the host's time is at the low end of its prior, which was
 made for vLLM.
@@ -19,11 +21,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rlsim import catalog
 from rlsim.costs import surface_table
 from rlsim.costs.kernels import kernels_for
 from rlsim.costs.rollout import engine_shape, engine_surface, surface_from
 from rlsim.memory import check_memory
-from rlsim.model import active_parameters
+from rlsim.model import active_parameters, parameters
 from rlsim.scenario import scenario_from_dict
 from rlsim.sim.fleet import Fleet
 from rlsim.sim.request import Request
@@ -42,7 +45,10 @@ MODELS = {
 }
 GPUS = {"H100": "h100-sxm", "H200": "h200", "H800": "h800", "B200": "b200", "GB200": "gb200"}
 OVERLAPPED = {"engine_step_base_s": 0.0015, "engine_step_per_seq_s": 8.0e-6}
-BALANCED = {"popularity": "balanced"}
+LARGE_EP = {"popularity": "balanced", "head_tp": 1}
+"""Experts balanced, and each attention rank with a whole LM head (SGLang's `--enable-dp-lm-head`)."""
+MXFP4_SAVES = 1.0 - 4.25 / 8
+"""Bytes a weight against FP8: 4 bits and a scale of 8 bits for 32 of them."""
 BATCH = 1024
 """Sequences of one rank at most; KV memory decides before that in nearly every case."""
 
@@ -62,7 +68,7 @@ class Case:
     unit: int
     measured: float
     note: str = ""
-    engine: Mapping[str, str] = field(default_factory=dict)
+    engine: Mapping[str, Any] = field(default_factory=dict)
 
 
 def convert(record: Record) -> tuple[Case, ...]:
@@ -91,6 +97,7 @@ def _trtllm(record: Record) -> tuple[Case, ...]:
         rollout = {"gpus": size, "engine": "trtllm", "dtype": c["weights"].lower(), **engine}
         rollout["kv_dtype"] = "bf16" if oss else "fp8"
         rollout |= {"memory_utilization": 0.95, "max_num_seqs": min(BATCH, math.ceil(count / _ranks(engine)))}
+        rollout["max_num_seqs"] = min(rollout["max_num_seqs"], _without_eviction(record, rollout, prompt, response))
         cases.append(
             Case(
                 quantity=f"output_tok_s_per_gpu {lengths}",
@@ -102,6 +109,12 @@ def _trtllm(record: Record) -> tuple[Case, ...]:
             )
         )
     return tuple(cases)
+
+
+def _without_eviction(record: Record, rollout: dict[str, Any], prompt: int, response: int) -> int:
+    """Sequences of a rank that TensorRT-LLM's scheduler admits: each has room for its last token reserved."""
+    system = resolve(scenario_from_dict(_scenario(record, rollout, prompt, response)))
+    return max(1, check_memory(system).kv_tokens_per_rank // (prompt + response))
 
 
 def _ranks(engine: Mapping[str, int]) -> int:
@@ -120,7 +133,7 @@ def _large_ep(record: Record) -> tuple[Case, ...]:
         rollout["max_num_seqs"] = batch
         case = _scenario(record, rollout, context, 2)
         rate = float(m["tok_s_per_node"])
-        return (Case("decode_tok_s_per_node", case, ("decode", batch, context, 0), 8, rate, note, BALANCED),)
+        return (Case("decode_tok_s_per_node", case, ("decode", batch, context, 0), 8, rate, note, LARGE_EP),)
     tokens = int(c["batch_tokens_per_device"])
     cases = []
     for name, rate in m["tok_s_per_node"].items():
@@ -128,7 +141,7 @@ def _large_ep(record: Record) -> tuple[Case, ...]:
         chunk = {**rollout, "max_num_seqs": 64, "max_num_batched_tokens": tokens}
         case = _scenario(record, chunk, prompt, 2)
         ask = ("prefill", tokens, prompt, 0)
-        cases.append(Case(f"prefill_tok_s_per_node {name}", case, ask, 8, float(rate), note, BALANCED))
+        cases.append(Case(f"prefill_tok_s_per_node {name}", case, ask, 8, float(rate), note, LARGE_EP))
     return tuple(cases)
 
 
@@ -136,10 +149,17 @@ def _scenario(record: Record, rollout: dict[str, Any], prompt: int, response: in
     """A disaggregated scenario around the engine; its trainer has to be there and is not used."""
     c = record.config
     gpus = max(8, rollout["gpus"])
+    model = catalog.model(MODELS[c["model"]])
+    saved = MXFP4_SAVES * parameters(model) if "GPT-OSS" in c["model"] else 0.0
     return {
         "name": record.id,
         "model": MODELS[c["model"]],
-        "cluster": {"gpu": GPUS[c["gpu"]], "gpus": 2 * gpus, "gpus_per_node": 8},
+        "cluster": {
+            "gpu": GPUS[c["gpu"]],
+            "gpus": 2 * gpus,
+            "gpus_per_node": 8,
+            "hbm": catalog.gpu(GPUS[c["gpu"]]).hbm_bytes + saved,
+        },
         "workload": {
             "prompts": 8 * gpus,
             "group_size": 1,
