@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 TAIL_DECIDES = 1 / 3  # share of the rollout spent in its tail from which the tail is the story
+THRASHING = 0.5  # preemptions a sample from which the engine thrashes
 PACE = 0.05  # share of the step below which the trainer's waiting is no story
 
 ADVICE = {
@@ -34,9 +35,8 @@ NOUN = {
 
 def bottleneck(summary: Mapping[str, Any], regime: str) -> str:
     """Derived from the summary's phases; names the largest cause and its share of the step."""
-    if regime in ("one-step-off", "async"):
-        return _overlapped(summary, regime)
-    return _serial(summary)
+    text = _overlapped(summary, regime) if regime in ("one-step-off", "async") else _serial(summary)
+    return text + _thrashing(summary)
 
 
 def _serial(summary: Mapping[str, Any]) -> str:
@@ -75,6 +75,17 @@ def _stale(summary: Mapping[str, Any], regime: str) -> str:
         return ""
     share = dropped / (dropped + summary["samples"]["trained"])
     return f"; {share:.1%} of the finished samples are dropped as too old"
+
+
+def _thrashing(summary: Mapping[str, Any]) -> str:
+    """A warning when engines preempt so often that their work is done over and over."""
+    each = summary["preemptions"] / max(1, summary["samples"]["trained"])
+    if each < THRASHING:
+        return ""
+    return (
+        f" The engines run out of KV cache, {each:.1f} preemptions a sample: fewer sequences at a time "
+        "(rollout.max_num_seqs, async.max_concurrent) or more KV memory stop that."
+    )
 
 
 def _second(phases: Mapping[str, float], first: str, step: float) -> str:

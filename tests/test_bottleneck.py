@@ -16,6 +16,7 @@ def summary(tail: float | None = 0.0, pool: dict[str, float] | None = None, **ph
         "step_time_s": {"mean": step},
         "tail": None if tail is None else {"seconds": tail, "share": tail / step},
         "samples": {"trained": 100, "dropped": {}},
+        "preemptions": 0,
     }
 
 
@@ -52,3 +53,9 @@ def test_dropped_samples_are_mentioned() -> None:
     case = summary(tail=None, train=20.0, wait_rollout=80.0)
     case["samples"]["dropped"] = {"stale": 25}
     assert "20.0% of the finished samples are dropped as too old" in bottleneck(case, "async")
+
+
+def test_thrashing_engines_are_mentioned() -> None:
+    """250 preemptions over 100 samples."""
+    case = summary(rollout=80.0, train=20.0) | {"preemptions": 250}
+    assert "run out of KV cache, 2.5 preemptions a sample" in bottleneck(case, "colocated-sync")

@@ -66,7 +66,8 @@ def _sync(outcome: api.Outcome) -> str:
     used, times = outcome.summary["weight_sync"], outcome.sync_seconds
     return (
         f"{outcome.summary['variant']}: the weight sync takes {used['seconds']:.1f} s by {used['strategy']} as the "
-        f"framework does it, {times['p2p']:.1f} s point-to-point by plan, {used['floor_seconds']:.2f} s at the links' rates"
+        f"framework does it, {times['p2p']:.1f} s point-to-point by plan, "
+        f"{used['floor_seconds']:.2f} s at the links' rates"
     )
 
 
