@@ -91,16 +91,20 @@ def _heads(m: ModelSpec, tp: int, split: int) -> float:
 
 
 def _experts(m: ModelSpec, layout: TrainLayout, split: int, imbalance: float) -> float:
-    """Routed experts: k copies of a token dispatched and combined, the busiest rank `imbalance` times the mean."""
+    """Routed experts: k copies of a token, the busiest rank `imbalance` times the mean.
+
+    Kept: the experts' input and products, and their output as it comes back, for the gradient of the router's
+    probabilities. The permuted copy that is sent away is not: a permutation and an all-to-all keep indices only.
+    """
     e = m.experts
     if e is None:
         return 0.0
     eager = layout.backend != "megatron"
     copies = e.top_k / split
     received = imbalance * copies * layout.etp * (2.0 * m.hidden + _gated(e.intermediate, layout.etp, eager))
-    sent = 2 * copies * 2.0 * m.hidden
+    returned = copies * 2.0 * m.hidden
     router = 8.0 * e.count / split
-    return received + sent + router + _gated(e.shared_intermediate, layout.tp, eager)
+    return received + returned + router + _gated(e.shared_intermediate, layout.tp, eager)
 
 
 # Pipeline ----------
