@@ -34,10 +34,12 @@ class Engine:
         self.surface = surface
         self.share = share_prompts
         self.budget = surface.max_num_batched_tokens
+        self._prefill_base, self._pair_seconds = surface.prefill_base, surface.prefill_pair_seconds
         self.ranks = [
             Rank(surface.max_num_seqs, surface.kv_capacity_tokens, surface.block_size) for _ in range(surface.ranks)
         ]
-        self.pace = SlowestRank(rows, self.ranks) if surface.ranks > 1 else OneRank(rows, self.ranks[0])
+        self._many = SlowestRank(rows, self.ranks) if surface.ranks > 1 else None
+        self.pace = self._many or OneRank(rows, self.ranks[0])
         self.t = 0.0
         self.k = 0
         self.end = inf
@@ -100,7 +102,7 @@ class Engine:
         for rank in self.ranks:
             if rank.running:
                 rank.forget(self.k)
-                self._count(rank)
+                self._count(rank, NEVER)
                 self._touch(rank)
         self.record()
 
@@ -125,7 +127,7 @@ class Engine:
                     self._take_out(request, rank)
             ids = {request.id for request in lost}
             rank.waiting = deque(request for request in rank.waiting if request.id not in ids)
-            self._count(rank)
+            self._count(rank, rank.safe_until())
             self._touch(rank)
             gone += lost
         self.record()
@@ -137,7 +139,7 @@ class Engine:
         self._finish, self._finishing = [], {}
         for rank in self.ranks:
             rank.clear()
-            self._count(rank)
+            self._count(rank, NEVER)
 
     @property
     def load(self) -> int:
@@ -155,16 +157,18 @@ class Engine:
         k = self.k
         if self._safe <= k:
             self._look_ahead(k + 1)
-        self.prefilling = []
         if self._touched:
-            touched, self._touched = self._touched, []
+            touched, self._touched, self.prefilling = self._touched, [], []
             for rank in touched:
                 self._decide(rank, k)
         if self.prefilling:
             self._plan_mixed(k)
         elif self.batch:
             self._plan_jump(k)
-        self.timeline.add(self.t, self.running, self.batch * k + self.contexts)
+        line = self.timeline
+        line.time.append(self.t)
+        line.running.append(self.running)
+        line.kv_tokens.append(self.batch * k + self.contexts)
 
     def _touch(self, rank: Rank) -> None:
         if not rank.touched:
@@ -174,16 +178,11 @@ class Engine:
     def _decide(self, rank: Rank, k: int) -> None:
         """A rank with changes, at boundary k: preempt the youngest until this iteration's growth fits; else admit."""
         rank.touched = preempted = False
-        if rank.safe_until() <= k:
-            while rank.held(k + 1) > rank.capacity:
-                youngest = next(reversed(rank.running.values()))
-                if len(rank.running) == 1:
-                    raise RuntimeError(_too_long(youngest, rank))
-                self._take_out(youngest, rank)
-                rank.waiting.appendleft(youngest)
-                self.stats.preemptions += 1
-                preempted = True
-        if rank.waiting and not preempted:
+        safe = rank.safe_until()
+        if safe <= k:
+            preempted = self._preempt(rank, k)
+            safe = rank.safe_until()
+        if rank.waiting and not preempted and len(rank.running) < rank.slots:
             budget = self.budget - rank.b
             for request in rank.prefilling:
                 budget -= request.todo
@@ -191,21 +190,36 @@ class Engine:
             if not rank.running:
                 raise RuntimeError(_too_long(rank.waiting[0], rank))
         if rank.prefilling:
-            self.prefilling.append(rank)
-        self._count(rank)
+            self.prefilling.append(rank)  # it is decided on again after the next iteration
+        self._count(rank, safe)
 
-    def _count(self, rank: Rank) -> None:
+    def _preempt(self, rank: Rank, k: int) -> bool:
+        """Move the youngest to the front of the queue until this iteration's growth fits; whether that took any."""
+        before = self.stats.preemptions
+        while rank.held(k + 1) > rank.capacity:
+            youngest = next(reversed(rank.running.values()))
+            if len(rank.running) == 1:
+                raise RuntimeError(_too_long(youngest, rank))
+            self._take_out(youngest, rank)
+            rank.waiting.appendleft(youngest)
+            self.stats.preemptions += 1
+        return self.stats.preemptions > before
+
+    def _count(self, rank: Rank, safe: int) -> None:
         """Take a rank's present batch into the engine's totals, its pace and its KV limit."""
+        rank.safe = safe
+        if self._many is None:
+            self.batch, self.contexts, self.running, self._safe = rank.b, rank.contexts, len(rank.running), safe
+            return
+        if safe < self._safe:
+            self._safe = safe
         b, contexts, running = rank.counted
         rank.counted = (rank.b, rank.contexts, len(rank.running))
         self.running += len(rank.running) - running
         if rank.contexts != contexts or rank.b != b:
             self.batch += rank.b - b
             self.contexts += rank.contexts - contexts
-            self.pace.changed(rank, self.k)
-        rank.safe = safe = rank.safe_until()
-        if safe < self._safe:
-            self._safe = safe
+            self._many.changed(rank, self.k)
 
     def _look_ahead(self, stop: int) -> None:
         """Find out which ranks' KV blocks run out before iteration `stop`, and touch those where they do now."""
@@ -219,7 +233,7 @@ class Engine:
 
     def _plan_mixed(self, k: int) -> None:
         """One iteration with prompt tokens: every rank's chunks, the slowest rank's time."""
-        rows, pace = self.rows, self.pace
+        rows, pace, many = self.rows, self.pace, self._many
         plain = slowest = pace.slowest(k)
         chunks: list[tuple[Request, int]] = []
         again = 0
@@ -228,11 +242,11 @@ class Engine:
             tokens = pairs = 0
             budget = self.budget - b
             for request in rank.prefilling:
-                if budget <= 0:
-                    break
                 n = todo = request.todo
                 if n > budget:
                     n = budget
+                    if n <= 0:
+                        break
                 # token i of the chunk attends to what lies before the chunk and to the chunk up to itself
                 pairs += n * (request.prompt + request.done - todo) + n * (n + 1) // 2
                 tokens += n
@@ -241,8 +255,11 @@ class Engine:
                     again += n
                 chunks.append((request, n))
             if tokens:
-                seconds = rows.prefill(tokens) + self.surface.prefill_pair_seconds * pairs
-                seconds += pace.of(rank, k) if b else self.surface.prefill_base
+                seconds = rows.prefill(tokens) + self._pair_seconds * pairs
+                if not b:
+                    seconds += self._prefill_base
+                else:
+                    seconds += many.of(rank, k) if many else plain
                 if seconds > slowest:
                     slowest = seconds
         self._chunks, self._again = chunks, again
@@ -281,16 +298,20 @@ class Engine:
         finish = self._finish
         while finish and finish[0] <= k:
             for request in self._finishing.pop(heappop(finish), ()):
+                rank = request.rank
                 request.done = request.response
-                request.rank.end_decode(request)
-                self._touch(request.rank)
+                rank.end_decode(request)
+                if not rank.touched:
+                    rank.touched = True
+                    self._touched.append(rank)
                 done.append(request)
         return done
 
     def _prefilled(self, k: int) -> list[Request]:
         """Take over the chunks of the iteration that just ended; those complete begin to decode."""
-        stats, done = self.stats, []
-        tokens = 0
+        stats, finishing = self.stats, self._finishing
+        done: list[Request] = []
+        tokens = first_tokens = 0
         for request, n in self._chunks:
             tokens += n
             request.todo -= n
@@ -298,25 +319,29 @@ class Engine:
                 continue
             rank = request.rank
             rank.prefilling.remove(request)
-            stats.generated_tokens += 1
+            first_tokens += 1
             if request.done + 1 == request.response:
                 rank.end_prefill(request)
                 request.done += 1
                 done.append(request)
                 continue
             rank.begin_decode(request, k)
-            if request.finish in self._finishing:
-                self._finishing[request.finish].append(request)
-            else:
-                self._finishing[request.finish] = [request]
+            together = finishing.get(request.finish)
+            if together is None:
+                finishing[request.finish] = [request]
                 heappush(self._finish, request.finish)
-        if tokens:
-            stats.prefill_tokens += tokens
+            else:
+                together.append(request)
+        stats.generated_tokens += first_tokens
+        stats.prefill_tokens += tokens
+        stats.prefill_seconds += self._prefill_seconds
+        if self._again:
             stats.reprefilled_tokens += self._again
-            stats.prefill_seconds += self._prefill_seconds
             stats.reprefill_seconds += self._prefill_seconds * (self._again / tokens)
         for rank in self.prefilling:
-            self._touch(rank)
+            if not rank.touched:
+                rank.touched = True
+                self._touched.append(rank)
         return done
 
     # --- inside -----------------------------------------------------------------------------------
@@ -366,5 +391,5 @@ def _too_long(request: Request, rank: Rank) -> str:
     blocks = -(-(request.prompt + request.response) // rank.block)
     return (
         f"one sequence does not fit into the KV cache of its rank: sample {request.id} with {request.prompt} prompt "
-        f"and {request.response} response tokens needs {blocks} blocks of {rank.block} tokens, the rank has {rank.capacity}"
+        f"and {request.response} response tokens needs {blocks} blocks of {rank.block} tokens, there are {rank.capacity}"
     )

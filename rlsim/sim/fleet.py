@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from heapq import heappop, heappush, heapreplace
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -66,18 +66,18 @@ class Fleet:
 
     def submit(self, requests: Iterable[Request], now: float) -> None:
         """Route samples to their places; each engine sees them at its next boundary."""
-        new = list(requests)
         self._advance(now)
+        new = list(requests)
         self.in_flight += len(new)
+        places, engines, due = self._places, self.engines, self._due
         eager: dict[int, None] = {}
         for request, place in zip(new, self._route(new, self._loads), strict=True):
-            number, rank = self._places[place]
-            if self.engines[number].submit(request, rank):
+            number, rank = places[place]
+            if engines[number].submit(request, rank) and number not in due:
                 eager[number] = None
-        if not self._paused:
+        if eager and not self._paused:
             for number in eager:
-                if number not in self._due:
-                    self._notice(number, now)
+                self._notice(number, now)
 
     def _notice(self, number: int, now: float) -> None:
         """An engine has something to admit: an idle one plans now, a busy one at its next boundary."""
@@ -106,30 +106,30 @@ class Fleet:
         engines, heap = self.engines, self._heap
         slack = TOLERANCE * abs(until) if until < inf else 0.0
         last, present = until + slack, until - slack
-        while heap and heap[0][0] <= last:
+        now = self.now
+        while heap:
             time, number = heap[0]
+            if time > last:
+                break
             engine = engines[number]
-            if engine.end != time:
-                heappop(heap)
-                continue
-            finished = engine.play()
-            if time > self.now:
-                self.now = time
-            if finished:
-                done += self._completed(time, finished)
-                if stop_at_completion and last > time:
-                    last = present = time
-            if time >= present:
-                heappop(heap)
-                self._due[number] = None
-                continue
-            engine.plan()
-            if engine.end < inf:
-                heapreplace(heap, (engine.end, number))
-            else:
-                heappop(heap)
+            if engine.end == time:
+                now = time
+                finished = engine.play()
+                if finished:
+                    done += self._completed(time, finished)
+                    if stop_at_completion and last > time:
+                        last = present = time
+                if time < present:
+                    engine.plan()
+                    if engine.end < inf:
+                        heapreplace(heap, (engine.end, number))
+                        continue
+                else:
+                    self._due[number] = None
+            heappop(heap)
         if until < inf and not (done and stop_at_completion):
-            self.now = max(self.now, until)
+            now = max(now, until)
+        self.now = max(now, self.now)
         return done
 
     def drain(self, now: float) -> list[Completion]:
@@ -146,7 +146,10 @@ class Fleet:
                     mine += run_out(engine)
                     break
                 time = engine.end
-                mine += [Completion(time, request) for request in _ordered(engine.play())]
+                finished = engine.play()
+                if finished:
+                    finished.sort(key=attrgetter("id"))
+                    mine += [Completion(time, request) for request in finished]
                 engine.plan()
             done.append(mine)
         self._heap.clear()
@@ -193,7 +196,7 @@ class Fleet:
         self._stop(holders, now)
         gone = [request for number in holders for request in self.engines[number].remove(wanted)]
         for request in gone:
-            self._loads.add(request.rank.place, -1)
+            self._loads.gone(request.rank.place)
         self.in_flight -= len(gone)
         self._start(holders)
         return gone
@@ -228,7 +231,8 @@ class Fleet:
     # --- inside -----------------------------------------------------------------------------------
 
     def _advance(self, now: float) -> None:
-        self._early = self.play(now, False)
+        if now > self.now:
+            self._early = self.play(now, False)
 
     def _plan_due(self) -> None:
         for number in self._due:
@@ -241,8 +245,10 @@ class Fleet:
     def _completed(self, time: float, finished: list[Request]) -> list[Completion]:
         self.in_flight -= len(finished)
         for request in finished:
-            self._loads.add(request.rank.place, -1)
-        return [Completion(time, request) for request in _ordered(finished)]
+            self._loads.gone(request.rank.place)
+        if len(finished) > 1:
+            finished.sort(key=attrgetter("id"))
+        return [Completion(time, request) for request in finished]
 
     def _stop(self, numbers: Iterable[int], now: float) -> None:
         """Bring engines to a standstill at `now`."""
@@ -257,7 +263,3 @@ class Fleet:
             for number in numbers:
                 if self.engines[number].load:
                     self._due[number] = None
-
-
-def _ordered(requests: list[Request]) -> list[Request]:
-    return requests if len(requests) < 2 else sorted(requests, key=lambda request: request.id)

@@ -1,8 +1,8 @@
 """How fast an engine goes while its batches are fixed: straight pieces of time over iterations.
 
 With the batch fixed every rank's mean context grows by one per iteration, so between two knots its seconds per
-iteration are a straight line in the iteration number. Where several ranks decode, the slowest one's line holds until another
-rank's crosses it or a knot comes. On one piece n iterations cost n·first + slope·n(n-1)/2.
+iteration are a straight line in the iteration number. Where several ranks decode, the slowest one's line holds until
+another rank's crosses it or a knot comes. On one piece n iterations cost n·first + slope·n(n-1)/2.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import numpy as np
 
 from rlsim.sim.rank import NEVER, Rank
 from rlsim.sim.surface import Floats, Surface
-
 
 # n iterations from `start` on, the first of `first` seconds, each next one `slope` more: (start, n, first, slope)
 Piece = tuple[float, int, float, float]
@@ -87,9 +86,6 @@ class OneRank:
         self.rows = rows
         self.rank = rank
 
-    def changed(self, rank: Rank, k: int) -> None:
-        """The rank's batch is another from iteration k on."""
-
     def rewind(self) -> None:
         """Iterations that were looked at do not happen."""
 
@@ -101,7 +97,7 @@ class OneRank:
         """The rank's own part of it; it decodes."""
         b, knots = rank.b, self.rows.knots
         c = (b * k + rank.contexts) / b
-        j = min(bisect_right(knots, c), len(knots) - 1) - 1
+        j = bisect_right(knots, c, 1, len(knots) - 1) - 1
         intercepts, slopes = self.rows.lines(b)
         return intercepts[j] + slopes[j] * c
 
@@ -110,28 +106,24 @@ class OneRank:
         rank, knots = self.rank, self.rows.knots
         b, last = rank.b, len(knots) - 1
         c = (b * k + rank.contexts) / b
-        j = bisect_right(knots, c)
+        j = bisect_right(knots, c, 1, last)
         intercepts, slopes = self.rows.lines(b)
         left = stop - k
         found: list[Piece] = []
-        while True:
-            if j < last:
-                n = ceil(knots[j] - c)
-                if n > left:
-                    n = left
-            else:
-                j, n = last, left
+        while j < last and c + left > knots[j] + 1.0:
+            n = ceil(knots[j] - c)
             slope = slopes[j - 1]
             first = intercepts[j - 1] + slope * c + joint
             found.append((t, n, first, slope))
             t += n * first + slope * (n * (n - 1) * 0.5)
             left -= n
-            if not left:
-                return found, t
             c += n
-            j += 1
             while j < last and knots[j] <= c:
                 j += 1
+        slope = slopes[j - 1]
+        first = intercepts[j - 1] + slope * c + joint
+        found.append((t, left, first, slope))
+        return found, t + (left * first + slope * (left * (left - 1) * 0.5))
 
 
 class SlowestRank:

@@ -2,8 +2,8 @@
 
 With the batch fixed, a sequence's context grows by one per iteration. So nothing that runs is touched between batch
 changes: in iteration k a sequence has context `k + request.context`, the rank's contexts sum to `b·k + contexts`, and
-the KV blocks held are a function of k: with o the `context` of a sequence, it holds ceil((k-1 + o) / block) of them before
-iteration k, for which a sum of o // block and a histogram of o modulo the block size suffice.
+the KV blocks held are a function of k: with o the `context` of a sequence, it holds ceil((k-1 + o) / block) of them
+before iteration k, for which the sum of o and a histogram of o modulo the block size suffice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class Rank:
     b            sequences that decode
     contexts     sum of their `context`
     lengths      sum of their prompt and response tokens
-    quotients    sum of `context` // block
     offsets      how many of them have `context` modulo block = i
     fixed        KV blocks of those being prefilled, less what groups save by sharing their prompts
     members      per group: how many of its samples hold a slot (they share the prompt's full blocks)
@@ -51,7 +50,6 @@ class Rank:
         "offsets",
         "place",
         "prefilling",
-        "quotients",
         "running",
         "safe",
         "slope",
@@ -79,7 +77,7 @@ class Rank:
         self.running: dict[int, Request] = {}
         self.prefilling: list[Request] = []
         self.members: dict[int, int] = {}
-        self.b = self.contexts = self.lengths = self.quotients = self.fixed = 0
+        self.b = self.contexts = self.lengths = self.fixed = 0
         self.offsets = [0] * self.block
         self.safe = NEVER
 
@@ -92,9 +90,13 @@ class Rank:
 
     def held(self, k: int) -> int:
         """KV blocks held before iteration k; those before k + 1 are what iteration k needs."""
-        turns, rest = divmod(k - 1, self.block)
-        more = sum(self.offsets[1 - rest :]) if rest > 1 else 0
-        return self.fixed + self.quotients + self.b * (turns + 1) + more - (0 if rest else self.offsets[0])
+        block, offsets = self.block, self.offsets
+        turns, rest = divmod(k - 1, block)
+        # with context = quotient·block + offset a sequence holds quotient + turns + 0, 1 or 2 blocks
+        quotients = (self.contexts - sum([i * n for i, n in enumerate(offsets)])) // block
+        twice = sum(offsets[1 - rest :]) if rest > 1 else 0
+        none = 0 if rest else offsets[0]
+        return self.fixed + quotients + self.b * (turns + 1) + twice - none
 
     def safe_until(self) -> int:
         """Before this iteration the growth surely fits: as if every last block were full but for one token."""
@@ -123,75 +125,78 @@ class Rank:
 
         Room is left for the blocks that this iteration's decodes take.
         """
-        waiting, running, block, members = self.waiting, self.running, self.block, self.members
+        waiting, running, members, block = self.waiting, self.running, self.members, self.block
         free = self.capacity - self.fixed - (self.b * (k + block - 1) + self.contexts) // block
         exact = False
+        taken = 0
         slots = self.slots - len(running)
-        while waiting and slots > 0 and budget > 0:
+        while waiting and slots and budget > 0:
             request = waiting[0]
-            tokens = request.prompt + request.done
-            cached = request.prompt // block if share and request.group in members else 0
-            blocks = -(-tokens // block) - cached
-            if blocks > free and not exact:
-                free, exact = self.capacity - self.held(k + 1), True
-            if blocks > free:
-                break
+            todo = request.prompt + request.done
+            blocks = -(-todo // block)
+            if share:
+                others = members.get(request.group, 0)
+                if others:
+                    cached = request.prompt // block
+                    # at least the last block is computed afresh: its logits give the next token
+                    todo -= min(cached, blocks - 1) * block
+                    blocks -= cached
+            if taken + blocks > free:
+                if not exact:
+                    free, exact = self.capacity - self.held(k + 1), True
+                if taken + blocks > free:
+                    break
             waiting.popleft()
-            free -= blocks
-            self.fixed += blocks
-            # at least the last block is computed afresh: its logits give the next token
-            request.todo = todo = tokens - min(cached, (tokens - 1) // block) * block if cached else tokens
+            taken += blocks
+            request.todo = todo
             if request.start != request.start:
                 request.start = now
             running[request.id] = request
             self.prefilling.append(request)
             if share:
-                members[request.group] = members.get(request.group, 0) + 1
+                members[request.group] = others + 1
             budget -= todo
             slots -= 1
+        self.fixed += taken
         self.blocked = bool(waiting)
 
     def begin_decode(self, request: Request, k: int) -> None:
         """The prompt is done and has given a token; decoding starts with iteration k."""
-        tokens = request.prompt + request.done
-        request.done += 1
+        prompt, done, response, block = request.prompt, request.done, request.response, self.block
+        context = request.context = prompt + done + 1 - k
+        request.done = done + 1
+        request.finish = k + response - done - 1
         request.prefilled = True
-        request.context = context = tokens + 1 - k
-        request.finish = k + request.response - request.done
-        self.fixed -= -(-tokens // self.block)
+        self.fixed += -(prompt + done) // block
         self.b += 1
         self.contexts += context
-        self.lengths += request.prompt + request.response
-        quotient, offset = divmod(context, self.block)
-        self.quotients += quotient
-        self.offsets[offset] += 1
+        self.lengths += prompt + response
+        self.offsets[context % block] += 1
 
     def end_decode(self, request: Request) -> None:
         """Take a decoding sequence out of the batch; its KV is freed."""
         context = request.context
+        request.finish = NOT_RUNNING
         self.b -= 1
         self.contexts -= context
         self.lengths -= request.prompt + request.response
-        quotient, offset = divmod(context, self.block)
-        self.quotients -= quotient
-        self.offsets[offset] -= 1
-        request.finish = NOT_RUNNING
+        self.offsets[context % self.block] -= 1
         self._leave(request)
 
     def end_prefill(self, request: Request) -> None:
         """Take out a sequence whose prompt was being prefilled, or that is over with it."""
-        self.fixed -= -(-(request.prompt + request.done) // self.block)
+        self.fixed += -(request.prompt + request.done) // self.block
         self._leave(request)
 
     def _leave(self, request: Request) -> None:
         del self.running[request.id]
         members, group = self.members, request.group
-        if group in members:
-            if members[group] > 1:
-                members[group] -= 1
-                self.fixed += request.prompt // self.block
-            else:
-                del members[group]
+        holders = members.get(group, 0)
+        if holders > 1:
+            members[group] = holders - 1
+            self.fixed += request.prompt // self.block
+        elif holders:
+            del members[group]
 
     def take_out(self, request: Request, k: int) -> None:
         """Take a sample that holds a slot out of the batch before iteration k; its KV is lost."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 
 from rlsim.sim.request import Request
 
@@ -15,39 +15,42 @@ class Loads:
     """
 
     def __init__(self, places: int) -> None:
-        self.at = [0] * places
-        self._heap = list(range(places))
+        self.places = places
+        self.clear()
 
-    def lowest(self) -> int:
-        heap, at, places = self._heap, self.at, len(self.at)
+    def clear(self) -> None:
+        self.at = [0] * self.places
+        self._heap = list(range(self.places))
+
+    def take(self) -> int:
+        """One sample more at the place with the fewest."""
+        heap, at, places = self._heap, self.at, self.places
         while True:
             load, place = divmod(heap[0], places)
             if at[place] == load:
+                at[place] = load + 1
+                heapreplace(heap, heap[0] + places)
                 return place
             heappop(heap)
 
-    def add(self, place: int, n: int) -> None:
-        """n samples more (or fewer) at a place."""
-        load = self.at[place] = self.at[place] + n
-        heap, places = self._heap, len(self.at)
+    def add(self, place: int) -> None:
+        """One sample more at a place."""
+        load = self.at[place] = self.at[place] + 1
+        heappush(self._heap, load * self.places + place)
+
+    def gone(self, place: int) -> None:
+        """A sample less at a place."""
+        heap, places = self._heap, self.places
+        load = self.at[place] = self.at[place] - 1
         heappush(heap, load * places + place)
         if len(heap) > 8 * places + 64:
             heap[:] = [load * places + place for place, load in enumerate(self.at)]
             heapify(heap)
 
-    def clear(self) -> None:
-        self.at = [0] * len(self.at)
-        self._heap = list(range(len(self.at)))
-
 
 def least_loaded(requests: Sequence[Request], loads: Loads) -> list[int]:
     """Each sample to the place with the fewest samples at that moment."""
-    places = []
-    for _ in requests:
-        place = loads.lowest()
-        loads.add(place, 1)
-        places.append(place)
-    return places
+    return [loads.take() for _ in requests]
 
 
 def group_sticky(requests: Sequence[Request], loads: Loads) -> list[int]:
@@ -56,8 +59,9 @@ def group_sticky(requests: Sequence[Request], loads: Loads) -> list[int]:
     group, place = None, 0
     for request in requests:
         if not places or request.group != group:
-            group, place = request.group, loads.lowest()
-        loads.add(place, 1)
+            group, place = request.group, loads.take()
+        else:
+            loads.add(place)
         places.append(place)
     return places
 

@@ -49,29 +49,28 @@ def can_run_out(engine: Engine) -> bool:
 
 def run_out(engine: Engine) -> list[Completion]:
     """Play an engine for which `can_run_out` holds until it is empty; completions in the order of time and sample."""
-    requests = sorted(
-        ((r.finish, r.id, index, r) for index, rank in enumerate(engine.ranks) for r in rank.running.values()),
-        key=lambda item: item[:2],
-    )
-    finish = np.array([item[0] for item in requests], np.int64)
+    requests = [request for rank in engine.ranks for request in rank.running.values()]
+    finish = np.array([request.finish for request in requests], np.int64)
+    order = np.lexsort((np.array([request.id for request in requests]), finish))
     ends, which = np.unique(finish, return_inverse=True)
     stretches = _between_finishes(engine, requests, ends, which)
     seconds = _seconds(engine, stretches, ends)
     times = engine.t + np.cumsum(seconds)
     _account(engine, stretches, seconds, times)
-    moments = times[which].tolist()
-    done = [Completion(moment, item[3]) for moment, item in zip(moments, requests, strict=True)]
-    _empty(engine, int(ends[-1]), float(times[-1]), [item[3] for item in requests])
+    moments = times[which[order]].tolist()
+    done = [Completion(moment, requests[i]) for moment, i in zip(moments, order.tolist(), strict=True)]
+    for request in requests:
+        request.done = request.response
+        request.finish = NOT_RUNNING
+    engine.clear(int(ends[-1]), float(times[-1]))
     return done
 
 
-def _between_finishes(
-    engine: Engine, requests: list[tuple[int, int, int, Request]], ends: Ints, which: Ints
-) -> Stretches:
+def _between_finishes(engine: Engine, requests: list[Request], ends: Ints, which: Ints) -> Stretches:
     """One stretch before each finish iteration: what still runs on each rank."""
     shape = (len(ends), len(engine.ranks))
-    rank = np.array([item[2] for item in requests])
-    offset = np.array([item[3].context for item in requests], np.int64)
+    rank = np.repeat(np.arange(len(engine.ranks)), [len(rank.running) for rank in engine.ranks])
+    offset = np.array([request.context for request in requests], np.int64)
     gone, gone_contexts = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     np.add.at(gone, (which, rank), 1)
     np.add.at(gone_contexts, (which, rank), offset)
@@ -107,11 +106,11 @@ def _cut_at_knots(whole: Stretches, knots: Floats) -> tuple[Stretches, Ints]:
     low = np.searchsorted(knots, c, side="right")
     high = np.searchsorted(knots, c + (whole.n - 1)[:, None], side="right")
     row, rank = np.nonzero((high > low) & (whole.b > 0))
-    cuts = [whole.start]
-    for i, r in zip(row.tolist(), rank.tolist(), strict=True):
-        passed = knots[low[i, r] : high[i, r]]
-        cuts.append(whole.start[i] + np.ceil(passed - c[i, r]).astype(np.int64))
-    start = np.unique(np.concatenate(cuts))
+    passed = high[row, rank] - low[row, rank]
+    nth = np.arange(passed.sum()) - np.repeat(passed.cumsum() - passed, passed)
+    row, rank = np.repeat(row, passed), np.repeat(rank, passed)
+    cuts = whole.start[row] + np.ceil(knots[low[row, rank] + nth] - c[row, rank]).astype(np.int64)
+    start = np.unique(np.concatenate([whole.start, cuts]))
     owner = np.searchsorted(whole.start, start, side="right") - 1
     n = np.diff(start, append=whole.start[-1] + whole.n[-1])
     return Stretches(start, n, whole.b[owner], whole.contexts[owner]), owner
@@ -148,10 +147,3 @@ def _account(engine: Engine, stretches: Stretches, seconds: Floats, times: Float
     line.time.frombytes(times.tobytes())
     line.running.frombytes(after.tobytes())
     line.kv_tokens.frombytes((after * (stretches.start + n) + contexts).tobytes())
-
-
-def _empty(engine: Engine, k: int, t: float, requests: list[Request]) -> None:
-    for request in requests:
-        request.done = request.response
-        request.finish = NOT_RUNNING
-    engine.clear(k, t)
