@@ -44,9 +44,7 @@ class _Config:
                 raise UserError("missing", file=self.file, key=key, fix="give the model's full config.json")
             return default
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise UserError(
-                f"{value!r} is not a whole number", file=self.file, key=key, fix="a positive integer"
-            )
+            raise UserError(f"{value!r} is not a whole number", file=self.file, key=key, fix="a positive integer")
         return value
 
     def flag(self, key: str, default: bool = False) -> bool:
@@ -71,9 +69,7 @@ def load_config(path: Path) -> ModelSpec:
     return model_from_config(content, name=name, source=str(file), file=str(file))
 
 
-def model_from_config(
-    config: Mapping[str, Any], name: str, source: str, file: str | None = None
-) -> ModelSpec:
+def model_from_config(config: Mapping[str, Any], name: str, source: str, file: str | None = None) -> ModelSpec:
     """The facts of a config.json as a `ModelSpec`.
 
     Follows what the modelling code of `transformers` builds from these keys (biases, norms, which layers

@@ -44,9 +44,7 @@ def tensors(m: ModelSpec) -> tuple[TensorSpec, ...]:
     experts = _experts(m)
     for i, layer in enumerate(m.layers):
         prefix = f"model.layers.{i}."
-        found += [
-            TensorSpec(prefix + n, shape, i, part) for n, shape, part in (sparse if layer.moe else dense)
-        ]
+        found += [TensorSpec(prefix + n, shape, i, part) for n, shape, part in (sparse if layer.moe else dense)]
         if layer.moe:
             found += [TensorSpec(prefix + n, shape, i, "expert", e) for n, shape, e in experts]
     found.append(TensorSpec("model.norm.weight", (m.hidden,), -1, "norm"))
@@ -143,14 +141,10 @@ def _experts(m: ModelSpec) -> list[tuple[str, tuple[int, ...], int]]:
         }
         if e.expert_bias:
             fused |= {"gate_up_proj_bias": (2 * e.intermediate,), "down_proj_bias": (m.hidden,)}
-        return [
-            (f"mlp.experts.{name}[{j}]", shape, j) for j in range(e.count) for name, shape in fused.items()
-        ]
+        return [(f"mlp.experts.{name}[{j}]", shape, j) for j in range(e.count) for name, shape in fused.items()]
     mixtral = m.architecture == "MixtralForCausalLM"
     prefix, names = (
-        ("block_sparse_moe", ("w1", "w3", "w2"))
-        if mixtral
-        else ("mlp", ("gate_proj", "up_proj", "down_proj"))
+        ("block_sparse_moe", ("w1", "w3", "w2")) if mixtral else ("mlp", ("gate_proj", "up_proj", "down_proj"))
     )
     shapes = ((e.intermediate, m.hidden), (e.intermediate, m.hidden), (m.hidden, e.intermediate))
     return [

@@ -55,12 +55,8 @@ def test_attention_bias(architecture: str, biases: int) -> None:
 
 
 def test_qwen_window_needs_its_switch() -> None:
-    off = read(
-        architectures=["Qwen2ForCausalLM"], sliding_window=8, use_sliding_window=False, max_window_layers=2
-    )
-    on = read(
-        architectures=["Qwen2ForCausalLM"], sliding_window=8, use_sliding_window=True, max_window_layers=2
-    )
+    off = read(architectures=["Qwen2ForCausalLM"], sliding_window=8, use_sliding_window=False, max_window_layers=2)
+    on = read(architectures=["Qwen2ForCausalLM"], sliding_window=8, use_sliding_window=True, max_window_layers=2)
     assert [layer.window for layer in off.layers] == [None] * 4
     assert [layer.window for layer in on.layers] == [None, None, 8, 8]
 

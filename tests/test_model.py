@@ -105,9 +105,7 @@ def test_deepseek_v3_layer_by_hand() -> None:
     # q_a 7168·1536 = 11,010,048; q_b 1536·128·192 = 37,748,736; kv_a 7168·576 = 4,128,768;
     # kv_b 512·128·256 = 16,777,216; o 128·128·7168 = 117,440,512.
     m = catalog.model("DeepSeek-V3")
-    assert (
-        accounting.attention_parameters(m) == 11_010_048 + 37_748_736 + 4_128_768 + 16_777_216 + 117_440_512
-    )
+    assert accounting.attention_parameters(m) == 11_010_048 + 37_748_736 + 4_128_768 + 16_777_216 + 117_440_512
     assert accounting.norm_parameters(m) == 2 * 7168 + 1536 + 512
     assert accounting.expert_parameters(m) == accounting.shared_expert_parameters(m) == 3 * 7168 * 2048
     assert accounting.router_parameters(m) == 256 * 7168 + 256
@@ -144,9 +142,7 @@ def test_causal_attention_flops() -> None:
     m = catalog.model("Llama-3.1-8B")
     assert accounting.attention_flops(m, [8192]) == pytest.approx(32 * 5.49755813888e11)
     # Packed: the same tokens as four sequences cost a quarter.
-    assert accounting.attention_flops(m, [2048] * 4) == pytest.approx(
-        accounting.attention_flops(m, [8192]) / 4
-    )
+    assert accounting.attention_flops(m, [2048] * 4) == pytest.approx(accounting.attention_flops(m, [8192]) / 4)
 
 
 def test_forward_flops() -> None:

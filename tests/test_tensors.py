@@ -16,9 +16,7 @@ def test_sizes_sum_to_the_parameters(name: str) -> None:
     assert sum(t.size for t in tensors(m)) == parameters(m)
 
 
-@pytest.mark.parametrize(
-    "name", ["Qwen3-30B-A3B", "GLM-4.5-Air", "gpt-oss-20b", "Mixtral-8x7B", "gemma-2-2b"]
-)
+@pytest.mark.parametrize("name", ["Qwen3-30B-A3B", "GLM-4.5-Air", "gpt-oss-20b", "Mixtral-8x7B", "gemma-2-2b"])
 def test_layers_sum_to_their_counts(name: str) -> None:
     m = catalog.model(name)
     dense: Counter[int] = Counter()

@@ -92,8 +92,7 @@ def model(name: str) -> ModelSpec:
     raise UserError(
         f"no model {name!r} in the catalog",
         key="model",
-        fix=(f"{close}, or " if close else "`rlsim catalog models` lists them; or ")
-        + "the path to its config.json",
+        fix=(f"{close}, or " if close else "`rlsim catalog models` lists them; or ") + "the path to its config.json",
     )
 
 

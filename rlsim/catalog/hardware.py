@@ -68,9 +68,7 @@ def gpus() -> tuple[str, ...]:
 def gpu(name: str) -> GpuSpec:
     """A GPU by its name or one of its written-out aliases, in any case ("H100-SXM", "h100", "h100-80gb")."""
     catalog = _catalog()
-    wanted = (
-        name.strip().lower().replace("_", "-").replace(" ", "-").removeprefix("nvidia-").removeprefix("amd-")
-    )
+    wanted = name.strip().lower().replace("_", "-").replace(" ", "-").removeprefix("nvidia-").removeprefix("amd-")
     found = wanted if wanted in catalog else _aliases().get(wanted)
     if found is None:
         close = nearest(wanted, [*catalog, *_aliases()])

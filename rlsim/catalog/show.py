@@ -40,10 +40,7 @@ def gpu_rows(name: str) -> list[Row]:
         "price_per_hour": ("price", 1.0, "$/GPU-hour"),
         "watts": ("power limit", 1.0, "W"),
     }
-    rows += [
-        Row(label, getattr(g, key) / scale, unit, g.sources[key])
-        for key, (label, scale, unit) in scales.items()
-    ]
+    rows += [Row(label, getattr(g, key) / scale, unit, g.sources[key]) for key, (label, scale, unit) in scales.items()]
     tables = g.kernel_system or "none"
     note = f"scaled from {g.scaled_from}" if g.scaled_from else "aiconfigurator-core"
     return [

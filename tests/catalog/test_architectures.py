@@ -40,9 +40,7 @@ def test_aliases_and_every_id_resolve() -> None:
         assert catalog.model(name).source
 
 
-@pytest.mark.parametrize(
-    "name", ["Qwen2.5-8B", "somebody/Qwen3-8B", "Llama-3.1", "mistral-7b", "", "qwen2.5-7b-math"]
-)
+@pytest.mark.parametrize("name", ["Qwen2.5-8B", "somebody/Qwen3-8B", "Llama-3.1", "mistral-7b", "", "qwen2.5-7b-math"])
 def test_nothing_is_guessed(name: str) -> None:
     with pytest.raises(UserError, match="no model"):
         catalog.model(name)
