@@ -318,7 +318,7 @@ class Engine:
             if request.todo:
                 continue
             rank = request.rank
-            rank.prefilling.remove(request)
+            del rank.prefilling[0]  # chunks are in its order, and only the last can be incomplete
             first_tokens += 1
             if request.done + 1 == request.response:
                 rank.end_prefill(request)
@@ -391,5 +391,5 @@ def _too_long(request: Request, rank: Rank) -> str:
     blocks = -(-(request.prompt + request.response) // rank.block)
     return (
         f"one sequence does not fit into the KV cache of its rank: sample {request.id} with {request.prompt} prompt "
-        f"and {request.response} response tokens needs {blocks} blocks of {rank.block} tokens, there are {rank.capacity}"
+        f"and {request.response} response tokens needs {blocks} blocks of {rank.block} tokens, it has {rank.capacity}"
     )

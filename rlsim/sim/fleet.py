@@ -98,14 +98,18 @@ class Fleet:
 
     def play(self, until: float, stop_at_completion: bool) -> list[Completion]:
         """Play to `until`, or to the first completions (all of that moment), in the order of time and engine."""
-        done, self._early = self._early, []
-        if done and stop_at_completion:
-            return done
-        if until > self.now:
+        done: list[Completion] = []
+        if self._early:
+            done, self._early = self._early, done
+            if stop_at_completion:
+                return done
+        engines, heap, due = self.engines, self._heap, self._due
+        if due and until > self.now:
             self._plan_due()
-        engines, heap = self.engines, self._heap
-        slack = TOLERANCE * abs(until) if until < inf else 0.0
-        last, present = until + slack, until - slack
+        last = present = until
+        if until < inf:
+            slack = TOLERANCE * abs(until)
+            last, present = until + slack, until - slack
         now = self.now
         while heap:
             time, number = heap[0]
@@ -125,11 +129,12 @@ class Fleet:
                         heapreplace(heap, (engine.end, number))
                         continue
                 else:
-                    self._due[number] = None
+                    due[number] = None
             heappop(heap)
         if until < inf and not (done and stop_at_completion):
             now = max(now, until)
-        self.now = max(now, self.now)
+        if now > self.now:
+            self.now = now
         return done
 
     def drain(self, now: float) -> list[Completion]:
@@ -244,11 +249,13 @@ class Fleet:
 
     def _completed(self, time: float, finished: list[Request]) -> list[Completion]:
         self.in_flight -= len(finished)
-        for request in finished:
-            self._loads.gone(request.rank.place)
         if len(finished) > 1:
             finished.sort(key=attrgetter("id"))
-        return [Completion(time, request) for request in finished]
+        done = []
+        for request in finished:
+            self._loads.gone(request.rank.place)
+            done.append(Completion(time, request))
+        return done
 
     def _stop(self, numbers: Iterable[int], now: float) -> None:
         """Bring engines to a standstill at `now`."""

@@ -91,12 +91,10 @@ class OneRank:
 
     def slowest(self, k: int) -> float:
         """Seconds of the decodes of iteration k."""
-        return self.of(self.rank, k) if self.rank.b else 0.0
-
-    def of(self, rank: Rank, k: int) -> float:
-        """The rank's own part of it; it decodes."""
-        b, knots = rank.b, self.rows.knots
-        c = (b * k + rank.contexts) / b
+        b, knots = self.rank.b, self.rows.knots
+        if not b:
+            return 0.0
+        c = (b * k + self.rank.contexts) / b
         j = bisect_right(knots, c, 1, len(knots) - 1) - 1
         intercepts, slopes = self.rows.lines(b)
         return intercepts[j] + slopes[j] * c

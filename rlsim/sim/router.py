@@ -16,11 +16,17 @@ class Loads:
 
     def __init__(self, places: int) -> None:
         self.places = places
+        self._most = 8 * places + 64
         self.clear()
 
     def clear(self) -> None:
+        """Nothing anywhere."""
         self.at = [0] * self.places
-        self._heap = list(range(self.places))
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self._heap = [load * self.places + place for place, load in enumerate(self.at)]
+        heapify(self._heap)
 
     def take(self) -> int:
         """One sample more at the place with the fewest."""
@@ -40,12 +46,10 @@ class Loads:
 
     def gone(self, place: int) -> None:
         """A sample less at a place."""
-        heap, places = self._heap, self.places
         load = self.at[place] = self.at[place] - 1
-        heappush(heap, load * places + place)
-        if len(heap) > 8 * places + 64:
-            heap[:] = [load * places + place for place, load in enumerate(self.at)]
-            heapify(heap)
+        heappush(self._heap, load * self.places + place)
+        if len(self._heap) > self._most:
+            self._rebuild()
 
 
 def least_loaded(requests: Sequence[Request], loads: Loads) -> list[int]:
