@@ -213,7 +213,7 @@ def test_a_faster_surface_never_ends_later(case: Case, seed: int) -> None:
         (
             replace(
                 s,
-                rank_rows=s.rank_rows * rng.uniform(0.5, 1.0, s.rank_rows.shape),
+                rank_rows=s.rank_rows * rng.uniform(0.5, 1.0, (len(s.rank_rows), 1)),
                 prefill_base=s.prefill_base * rng.uniform(0.5, 1.0),
             ),
             n,
