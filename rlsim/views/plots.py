@@ -42,7 +42,7 @@ def _stacked(summaries: Sequence[Summary], key: str, names: Sequence[str], title
             )
     figure.update_layout(barmode="stack", title=title, xaxis_title="seconds per step", yaxis_title="variant")
     figure.update_yaxes(autorange="reversed")
-    return _style(figure, 120 + 60 * len(variants))
+    return _style(figure, max(300, 120 + 60 * len(variants)))
 
 
 def timeline(result: Result) -> go.Figure:
@@ -63,7 +63,7 @@ def timeline(result: Result) -> go.Figure:
             customdata=rows["step"],
             hovertemplate="step %{customdata}, %{x:.2f} s<extra>" + label(str(phase)) + "</extra>",
         )
-    title = f"{result.variant}: timeline of {TIMELINE_STEPS} steps"
+    title = f"{result.variant}: timeline of the first {spans['step'].nunique()} measured steps"
     figure.update_layout(barmode="overlay", title=title, xaxis_title="time (s)", yaxis_title="role")
     figure.update_yaxes(autorange="reversed")
     return _style(figure, 260)
@@ -127,7 +127,7 @@ def memory_bars(results: Sequence[Result]) -> go.Figure:
         yaxis_title="variant and side",
     )
     figure.update_yaxes(autorange="reversed")
-    return _style(figure, 140 + 40 * len(rows))
+    return _style(figure, max(340, 140 + 40 * len(rows)))
 
 
 def _style(figure: go.Figure, height: int) -> go.Figure:
