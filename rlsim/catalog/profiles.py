@@ -1,4 +1,4 @@
-"""Calibration profiles: what physics cannot give, per (framework, version, GPU), each with a range and a source.
+"""Calibration profiles: what physics cannot give, per framework, each figure with a range and a source.
 
 `profiles/generic.yaml` holds every parameter with its prior. `profiles/<framework>.yaml` overrides some of them; a
 profile is never a global constant, and the output names the one in use.
@@ -33,7 +33,7 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Profile:
-    """Named parameters of one (framework, version, GPU)."""
+    """Named parameters of one framework; versions and GPUs that they come from are in their sources."""
 
     name: str
     parameters: Mapping[str, Parameter]
