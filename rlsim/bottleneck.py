@@ -7,7 +7,8 @@ from typing import Any
 
 TAIL_DECIDES = 1 / 3  # share of the rollout spent in its tail from which the tail is the story
 THRASHING = 0.5  # preemptions a sample from which the engine thrashes
-PACE = 0.05  # share of the step below which the trainer's waiting is no story
+PACE = 0.05  # share of the step below which waiting is no story
+NO_WAIT = 0.005  # share of the step below which the trainer does not wait at all
 
 ADVICE = {
     "rollout": "more or faster rollout GPUs shorten it",
@@ -54,19 +55,23 @@ def _serial(summary: Mapping[str, Any]) -> str:
 
 def _overlapped(summary: Mapping[str, Any], regime: str) -> str:
     phases, pool, step = summary["phases_s"], summary["rollout_pool_s"], summary["step_time_s"]["mean"]
-    wait = phases["wait_rollout"]
-    trainer = sum(phases[n] for n in ("logprob", "reference", "train", "other"))
-    sync = f"the weight sync adds {_part(phases['weight_sync'], step)}"
-    if wait >= PACE * step:
-        text = f"The rollout sets the pace: the trainer waits {_part(wait, step)} for samples and works "
-        text += f"{trainer:.1f} s; {sync}"
+    wait, free = phases["wait_rollout"], pool["wait_trainer"] + pool["idle"]
+    passes = sum(phases[n] for n in ("logprob", "reference", "train"))
+    rest = f"the weight sync adds {_part(phases['weight_sync'], step)}, the controller {_part(phases['other'], step)}"
+    if wait >= PACE * step and wait > free:
+        text = f"The rollout sets the pace: the trainer waits {_part(wait, step)} for samples and its passes take "
+        text += f"{passes:.1f} s; {rest}"
         tail = summary["tail"]
         if tail and tail["seconds"] >= TAIL_DECIDES * wait:
             text += f"; for {tail['seconds']:.1f} s fewer than a quarter of the samples run"
         return text + _stale(summary, regime) + "; more rollout GPUs shorten it."
-    free = pool["wait_trainer"] + pool["idle"]
-    text = f"The trainer sets the pace: {_part(trainer, step)} in its passes; {sync}; the rollout pool stands "
-    return text + f"still {_part(free, step)}" + _stale(summary, regime) + "; more trainer GPUs shorten it."
+    if wait > NO_WAIT * step and free < PACE * step:
+        text = f"Trainer and rollout are balanced: the trainer waits {_part(wait, step)} for samples, the rollout pool "
+        text += f"stands still {_part(free, step)}; {rest}"
+        return text + _stale(summary, regime) + "; only more GPUs on both sides, or less of the rest, shorten it."
+    text = f"The trainer sets the pace: {_part(passes, step)} in its passes; {rest}; the rollout pool stands "
+    text += f"still {_part(free, step)}" + _stale(summary, regime)
+    return text + "; more trainer GPUs shorten the passes, not the rest."
 
 
 def _stale(summary: Mapping[str, Any], regime: str) -> str:

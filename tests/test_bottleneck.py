@@ -49,6 +49,20 @@ def test_overlapped_regimes_name_who_sets_the_pace() -> None:
     assert "stands still 60.0 of 100.0 s (60%)" in text
 
 
+def test_a_trainer_that_waits_a_little_while_the_pool_never_does_is_not_the_bottleneck() -> None:
+    """2 of 100 s: more trainer GPUs alone would only lengthen the wait."""
+    text = bottleneck(summary(tail=None, train=68.0, wait_rollout=2.0, weight_sync=30.0), "one-step-off")
+    assert text.startswith("Trainer and rollout are balanced: the trainer waits 2.0 of 100.0 s (2%)")
+    assert "more trainer GPUs" not in text
+
+
+def test_the_controller_is_no_pass_of_the_trainer() -> None:
+    """3 s of passes and 7 s of controller: GPUs shorten the three."""
+    text = bottleneck(summary(tail=None, train=3.0, other=7.0), "async")
+    assert "3.0 of 10.0 s (30%) in its passes" in text
+    assert "the controller 7.0 of 10.0 s (70%)" in text
+
+
 def test_dropped_samples_are_mentioned() -> None:
     case = summary(tail=None, train=20.0, wait_rollout=80.0)
     case["samples"]["dropped"] = {"stale": 25}

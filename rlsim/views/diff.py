@@ -58,4 +58,5 @@ def _phases(answer: Difference, names: tuple[str, str]) -> Table:
 def _sentence(answer: Difference, names: tuple[str, str]) -> str:
     a, b = answer.a["step_time_s"]["mean"], answer.b["step_time_s"]["mean"]
     money = answer.b["cost"]["usd_per_step"] - answer.a["cost"]["usd_per_step"]
-    return f"{names[1]} takes {b / a - 1:+.1%} of the step time of {names[0]} and {money:+.2f} $ a step."
+    change = f"{abs(b / a - 1):.1%} {'less' if b < a else 'more'} than" if a != b else "as long as"
+    return f"A step of {names[1]} takes {change} {names[0]} and costs {money:+.2f} $."
