@@ -2,21 +2,27 @@
 
 `plan` decides what happens at the boundary between two iterations (preempt, admit) and how far the engine can go
 without another decision; `play` finishes that stretch. Iterations with prompt tokens are stepped singly; stretches of
-pure decode are jumped in closed form (see `pace`).
+pure decode are jumped in closed form (see `pace`). An engine that has been left alone for a while looks many finishes
+ahead at once (see `schedule`); whoever wants something of it `settle`s that first.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
 from heapq import heappop, heappush
 from math import inf
+from operator import attrgetter
 
-from rlsim.sim.pace import OneRank, Piece, Rows, SlowestRank, boundary, fitting
+from rlsim.sim.pace import OneRank, Piece, Rows, SlowestRank, boundary, first_of, fitting_all
 from rlsim.sim.rank import NEVER, Rank
 from rlsim.sim.records import Stats, Timeline
-from rlsim.sim.request import NOT_RUNNING, Request
+from rlsim.sim.request import NOT_RUNNING, Completion, Request
+from rlsim.sim.schedule import Schedule, account, can_run_out, look_ahead
 
 TOLERANCE = 1e-12  # relative: a boundary at T counts as before T
+QUIET = 16  # jumps with nothing between them, after which an engine looks ahead
+NEAREST, FARTHEST = 32, 512  # finishes that it looks ahead, first and at most
 
 
 class Engine:
@@ -26,6 +32,8 @@ class Engine:
     end      the boundary planned next; inf: none is, the engine stands still until `plan`
     batch    sequences that decode; their contexts sum to batch·k + contexts
     running  sequences that hold a slot
+    safe     before this iteration no rank's KV blocks run out
+    finishing  the samples that finish, by iteration
     """
 
     def __init__(self, rows: Rows, share_prompts: bool = True) -> None:
@@ -36,7 +44,8 @@ class Engine:
         self.budget = surface.max_num_batched_tokens
         self._prefill_base, self._pair_seconds = surface.prefill_base, surface.prefill_pair_seconds
         self.ranks = [
-            Rank(surface.max_num_seqs, surface.kv_capacity_tokens, surface.block_size) for _ in range(surface.ranks)
+            Rank(surface.max_num_seqs, surface.kv_capacity_tokens, surface.block_size, index)
+            for index in range(surface.ranks)
         ]
         self._many = SlowestRank(rows, self.ranks) if surface.ranks > 1 else None
         self.pace = self._many or OneRank(rows, self.ranks[0])
@@ -48,14 +57,16 @@ class Engine:
         self.timeline = Timeline()
         self.prefilling: list[Rank] = []
         self._touched: list[Rank] = []
-        self._safe = NEVER  # before this iteration no rank's KV blocks run out
+        self.safe = NEVER
         self._finish: list[int] = []  # heap of iterations at which sequences finish, some outdated
-        self._finishing: dict[int, list[Request]] = {}
+        self.finishing: dict[int, list[Request]] = {}
         self._steps = 0
         self._pieces: list[Piece] = []
         self._chunks: list[tuple[Request, int]] = []
         self._prefill_seconds = 0.0
         self._again = 0  # prompt tokens of the planned iteration that had been prefilled before
+        self._schedule: Schedule | None = None
+        self._quiet, self._ahead = 0, NEAREST
 
     # --- from outside -----------------------------------------------------------------------------
 
@@ -63,12 +74,15 @@ class Engine:
         """What of the planned stretch lies before `now`, whole iterations: (seconds, decoding sequences, tokens)."""
         if self.end == inf:
             return 0.0, 0, 0
-        steps = self._fitting(now + TOLERANCE * abs(now))
-        _, end = self._first(steps)
-        return end - self.t, self.batch, steps * self.batch
+        self.settle()
+        steps = fitting_all(self._pieces, now + TOLERANCE * abs(now))
+        kept = first_of(self._pieces, steps)
+        return (boundary(kept[-1], kept[-1][1]) if kept else self.t) - self.t, self.batch, steps * self.batch
 
     def submit(self, request: Request, rank: Rank) -> bool:
         """Queue a request; whether it may be admitted at the next boundary, or surely not before something leaves."""
+        if self._schedule:
+            self.settle()
         request.rank = rank
         rank.waiting.append(request)
         if self.end < inf and (rank.blocked or len(rank.running) >= rank.slots):
@@ -78,12 +92,14 @@ class Engine:
 
     def stop_after(self, now: float) -> None:
         """End the planned stretch at the first boundary from `now` on: something new waits."""
-        self._cut(min(self._steps, self._fitting(now - TOLERANCE * abs(now)) + 1))
+        self.settle()
+        self._cut(min(self._steps, fitting_all(self._pieces, now - TOLERANCE * abs(now)) + 1))
 
     def stop(self, now: float) -> None:
         """Play the boundaries up to `now`, before `end`; drop the iteration under way; stand still."""
+        self.settle()
         if self.end != inf:
-            self._cut(min(self._steps - 1, self._fitting(now + TOLERANCE * abs(now))))
+            self._cut(min(self._steps - 1, fitting_all(self._pieces, now + TOLERANCE * abs(now))))
             if self._steps:
                 self.play()
             else:
@@ -92,13 +108,14 @@ class Engine:
 
     def drop_plan(self) -> None:
         """Nothing of the planned stretch happens: stand at the last boundary, to `plan` again."""
+        self.settle()
         self.end = inf
         for rank in self.prefilling:
             self._touch(rank)
 
     def forget_kv(self) -> None:
         """All that runs loses its KV and goes to the front of its queue, the oldest first. Only at a standstill."""
-        self._finish, self._finishing = [], {}
+        self._finish, self.finishing = [], {}
         for rank in self.ranks:
             if rank.running:
                 rank.forget(self.k)
@@ -108,6 +125,7 @@ class Engine:
 
     def holds(self, wanted: set[int] | None) -> bool:
         """Whether any of these samples (None: any at all) waits or runs here."""
+        self.settle()
         if wanted is None:
             return self.load > 0
         return any(
@@ -127,16 +145,16 @@ class Engine:
                     self._take_out(request, rank)
             ids = {request.id for request in lost}
             rank.waiting = deque(request for request in rank.waiting if request.id not in ids)
+            rank.blocked = False  # what blocked it may be gone
             self._count(rank, rank.safe_until())
             self._touch(rank)
             gone += lost
         self.record()
         return gone
 
-    def clear(self, k: int, t: float) -> None:
-        """Stand idle at boundary k with nothing on any rank: all that ran has finished."""
-        self.end, self.k, self.t = inf, k, t
-        self._finish, self._finishing = [], {}
+    def clear(self) -> None:
+        """Nothing runs on any rank any more."""
+        self._finish, self.finishing = [], {}
         for rank in self.ranks:
             rank.clear()
             self._count(rank, NEVER)
@@ -148,23 +166,33 @@ class Engine:
 
     def record(self) -> None:
         """Enter the present batch into the timeline."""
+        self.settle()
         self.timeline.add(self.t, self.running, self.batch * self.k + self.contexts)
 
     # --- decide -----------------------------------------------------------------------------------
 
-    def plan(self) -> None:
-        """At boundary k: preempt, admit, choose the next stretch."""
+    def plan(self, alone: bool = False) -> None:
+        """At boundary k: preempt, admit, choose the next stretch. `alone`: nobody reacts to what is done."""
+        schedule = self._schedule
+        if schedule:
+            if not self._touched and schedule.next < len(schedule.times):
+                self.end = schedule.times[schedule.next]
+                return
+            if schedule.next == len(schedule.times):
+                self._ahead = min(2 * self._ahead, FARTHEST)
+            self.settle()
         k = self.k
-        if self._safe <= k:
-            self._look_ahead(k + 1)
+        if self.safe <= k:
+            self._check_kv(k + 1)
         if self._touched:
             touched, self._touched, self.prefilling = self._touched, [], []
             for rank in touched:
                 self._decide(rank, k)
         if self.prefilling:
             self._plan_mixed(k)
-        elif self.batch:
+        elif self.batch and not self._look_ahead(alone):
             self._plan_jump(k)
+            self._quiet += 1
         line = self.timeline
         line.time.append(self.t)
         line.running.append(self.running)
@@ -209,10 +237,10 @@ class Engine:
         """Take a rank's present batch into the engine's totals, its pace and its KV limit."""
         rank.safe = safe
         if self._many is None:
-            self.batch, self.contexts, self.running, self._safe = rank.b, rank.contexts, len(rank.running), safe
+            self.batch, self.contexts, self.running, self.safe = rank.b, rank.contexts, len(rank.running), safe
             return
-        if safe < self._safe:
-            self._safe = safe
+        if safe < self.safe:
+            self.safe = safe
         b, contexts, running = rank.counted
         rank.counted = (rank.b, rank.contexts, len(rank.running))
         self.running += len(rank.running) - running
@@ -221,7 +249,7 @@ class Engine:
             self.contexts += rank.contexts - contexts
             self._many.changed(rank, self.k)
 
-    def _look_ahead(self, stop: int) -> None:
+    def _check_kv(self, stop: int) -> None:
         """Find out which ranks' KV blocks run out before iteration `stop`, and touch those where they do now."""
         k = self.k
         for rank in self.ranks:
@@ -229,34 +257,21 @@ class Engine:
                 rank.safe = rank.exhausted_at(k)
                 if rank.safe <= k:
                     self._touch(rank)
-        self._safe = min(rank.safe for rank in self.ranks)
+        self.safe = min(rank.safe for rank in self.ranks)
 
     def _plan_mixed(self, k: int) -> None:
         """One iteration with prompt tokens: every rank's chunks, the slowest rank's time."""
+        self._quiet, self._ahead = 0, NEAREST
         rows, pace, many = self.rows, self.pace, self._many
         plain = slowest = pace.slowest(k)
         chunks: list[tuple[Request, int]] = []
         again = 0
         for rank in self.prefilling:
-            b = rank.b
-            tokens = pairs = 0
-            budget = self.budget - b
-            for request in rank.prefilling:
-                n = todo = request.todo
-                if n > budget:
-                    n = budget
-                    if n <= 0:
-                        break
-                # token i of the chunk attends to what lies before the chunk and to the chunk up to itself
-                pairs += n * (request.prompt + request.done - todo) + n * (n + 1) // 2
-                tokens += n
-                budget -= n
-                if request.prefilled:
-                    again += n
-                chunks.append((request, n))
+            tokens, pairs, repeated = rank.chunk(self.budget - rank.b, chunks)
+            again += repeated
             if tokens:
                 seconds = rows.prefill(tokens) + self._pair_seconds * pairs
-                if not b:
+                if not rank.b:
                     seconds += self._prefill_base
                 else:
                     seconds += many.of(rank, k) if many else plain
@@ -272,19 +287,90 @@ class Engine:
     def _plan_jump(self, k: int) -> None:
         """Pure decode until the next batch change: a finish, or KV blocks that run out."""
         finish = self._finish
-        while finish[0] not in self._finishing:
+        while finish[0] not in self.finishing:
             heappop(finish)
         stop = finish[0]
-        if self._safe < stop:
-            self._look_ahead(stop)
-            stop = min(stop, self._safe)
+        if self.safe < stop:
+            self._check_kv(stop)
+            stop = min(stop, self.safe)
         self._steps = stop - k
         self._pieces, self.end = self.pace.pieces(k, stop, self.t, self.rows.joint[self.batch])
 
+    # --- many finishes ahead ----------------------------------------------------------------------
+
+    def _look_ahead(self, alone: bool) -> bool:
+        """Plan many finishes at once if nothing waits, all of them if nobody reacts; whether that was possible."""
+        if alone and can_run_out(self):
+            schedule = look_ahead(self)
+        elif self._quiet < QUIET or any(rank.waiting for rank in self.ranks):
+            return False
+        else:
+            schedule = look_ahead(self, self._ahead)
+        if not schedule:
+            return False
+        self._schedule, self.end = schedule, schedule.times[0]
+        return True
+
+    def settle(self) -> None:
+        """Take over what has been played of a schedule; what has not is planned as a plain jump."""
+        schedule = self._schedule
+        if not schedule:
+            return
+        self._schedule = None
+        account(self, schedule)
+        if schedule.next == len(self.finishing):
+            for finished in schedule.finished:
+                for request in finished:
+                    request.finish = NOT_RUNNING
+            self.clear()
+            return
+        changed = {}
+        for end, finished in zip(schedule.ends[: schedule.next], schedule.finished, strict=False):
+            del self.finishing[end]
+            for request in finished:
+                request.rank.end_decode(request)
+                changed[request.rank.index] = request.rank
+        for rank in changed.values():
+            self._count(rank, rank.safe_until())
+        if self.end < inf:
+            self._plan_jump(self.k)
+            self.end = schedule.times[schedule.next]  # the fleet knows it by this
+
     # --- play -------------------------------------------------------------------------------------
+
+    def run(self, last: float, present: float) -> list[Completion]:
+        """Play all boundaries up to `last` and plan before `present`, while nobody reacts to what is done."""
+        done: list[Completion] = []
+        while self.end <= last and self.end < inf:
+            schedule = self._schedule
+            if schedule:
+                begin, end = schedule.next, bisect_right(schedule.times, last)
+                for time, finished in zip(schedule.times[begin:end], schedule.finished[begin:end], strict=True):
+                    for request in finished:
+                        request.done = request.response
+                        done.append(Completion(time, request))
+                schedule.next = end
+                self.k, self.t, self.end = schedule.ends[end - 1], schedule.times[end - 1], inf
+            else:
+                finished = self.play()
+                if len(finished) > 1:
+                    finished.sort(key=attrgetter("id"))
+                for request in finished:
+                    done.append(Completion(self.t, request))
+            if self.t < present:
+                self.plan(alone=True)
+        return done
 
     def play(self) -> list[Request]:
         """Finish the planned stretch; returns the samples that are done at its end. `plan` comes next."""
+        schedule = self._schedule
+        if schedule:
+            i = schedule.next
+            schedule.next = i + 1
+            self.k, self.t, self.end = schedule.ends[i], schedule.times[i], inf
+            for request in schedule.finished[i]:
+                request.done = request.response
+            return schedule.finished[i]
         n, stats, batch = self._steps, self.stats, self.batch
         seconds = self.end - self.t
         stats.iterations += n
@@ -297,7 +383,7 @@ class Engine:
         done = self._prefilled(k) if self.prefilling else []
         finish = self._finish
         while finish and finish[0] <= k:
-            for request in self._finishing.pop(heappop(finish), ()):
+            for request in self.finishing.pop(heappop(finish), ()):
                 rank = request.rank
                 request.done = request.response
                 rank.end_decode(request)
@@ -309,7 +395,7 @@ class Engine:
 
     def _prefilled(self, k: int) -> list[Request]:
         """Take over the chunks of the iteration that just ended; those complete begin to decode."""
-        stats, finishing = self.stats, self._finishing
+        stats, finishing = self.stats, self.finishing
         done: list[Request] = []
         tokens = first_tokens = 0
         for request, n in self._chunks:
@@ -349,39 +435,17 @@ class Engine:
     def _take_out(self, request: Request, rank: Rank) -> None:
         """A sample loses its slot and its KV at boundary k."""
         if request.finish != NOT_RUNNING:
-            together = self._finishing[request.finish]
+            together = self.finishing[request.finish]
             together.remove(request)
             if not together:
-                del self._finishing[request.finish]
+                del self.finishing[request.finish]
         rank.take_out(request, self.k)
-
-    def _fitting(self, bound: float) -> int:
-        """Iterations of the planned stretch whose boundaries are not after `bound`."""
-        steps = 0
-        for piece in self._pieces:
-            n = fitting(piece, bound)
-            steps += n
-            if n < piece[1]:
-                break
-        return steps
-
-    def _first(self, steps: int) -> tuple[list[Piece], float]:
-        """The first iterations of the planned stretch: pieces, and their end."""
-        kept: list[Piece] = []
-        end = self.t
-        for start, n, first, slope in self._pieces:
-            if not steps:
-                break
-            n = min(n, steps)
-            steps -= n
-            kept.append((start, n, first, slope))
-            end = boundary(kept[-1], n)
-        return kept, end
 
     def _cut(self, steps: int) -> None:
         """Plan the first iterations of the planned stretch only."""
         if steps < self._steps:
-            kept, self.end = self._first(steps)
+            kept = first_of(self._pieces, steps)
+            self.end = boundary(kept[-1], kept[-1][1]) if kept else self.t
             if len(kept) < len(self._pieces):
                 self.pace.rewind()
             self._pieces, self._steps = kept, steps

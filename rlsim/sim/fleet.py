@@ -24,7 +24,6 @@ from rlsim.sim.rank import Rank
 from rlsim.sim.records import Stats
 from rlsim.sim.request import Completion, Request
 from rlsim.sim.router import ROUTERS, Loads
-from rlsim.sim.runout import can_run_out, run_out
 from rlsim.sim.surface import Surface
 
 Counters = dict[str, npt.NDArray[np.generic]]
@@ -98,11 +97,11 @@ class Fleet:
 
     def play(self, until: float, stop_at_completion: bool) -> list[Completion]:
         """Play to `until`, or to the first completions (all of that moment), in the order of time and engine."""
-        done: list[Completion] = []
-        if self._early:
-            done, self._early = self._early, done
-            if stop_at_completion:
-                return done
+        if not stop_at_completion:
+            return self._play_alone(until)
+        done, self._early = self._early, []
+        if done:
+            return done
         engines, heap, due = self.engines, self._heap, self._due
         if due and until > self.now:
             self._plan_due()
@@ -121,7 +120,7 @@ class Fleet:
                 finished = engine.play()
                 if finished:
                     done += self._completed(time, finished)
-                    if stop_at_completion and last > time:
+                    if last > time:
                         last = present = time
                 if time < present:
                     engine.plan()
@@ -131,40 +130,52 @@ class Fleet:
                 else:
                     due[number] = None
             heappop(heap)
-        if until < inf and not (done and stop_at_completion):
+        if until < inf and not done:
             now = max(now, until)
         if now > self.now:
             self.now = now
         return done
 
+    def _play_alone(self, until: float) -> list[Completion]:
+        """Play to `until` while nobody reacts to a completion: each engine runs by itself, then they are merged."""
+        done, self._early = self._early, []
+        if self._due and until > self.now:
+            self._plan_due()
+        last = present = until
+        if until < inf:
+            slack = TOLERANCE * abs(until)
+            last, present = until + slack, until - slack
+        heap = self._heap
+        played: set[int] = set()
+        while heap and heap[0][0] <= last:
+            time, number = heappop(heap)
+            if self.engines[number].end == time:
+                played.add(number)
+        new: list[Completion] = []
+        for number in sorted(played):
+            engine = self.engines[number]
+            new += engine.run(last, present)
+            if engine.end < inf:
+                heappush(heap, (engine.end, number))
+            elif engine.t >= present:
+                self._due[number] = None
+            self.now = max(self.now, engine.t)
+        new.sort(key=itemgetter(0))
+        self.in_flight -= len(new)
+        for _, request in new:
+            self._loads.gone(request.rank.place)
+        if until < inf:
+            self.now = max(self.now, until)
+        return done + new
+
     def drain(self, now: float) -> list[Completion]:
-        """Run everything in flight to its end, each engine alone; completions in the order of time and engine."""
+        """Run everything in flight to its end; completions in the order of time and engine."""
         self._advance(now)
         if self._paused and self.in_flight:
             raise RuntimeError("the engines stand still: resume before draining them")
-        self._plan_due()
-        done, self._early = [self._early], []
-        for engine in self.engines:
-            mine: list[Completion] = []
-            while engine.end < inf:
-                if can_run_out(engine):
-                    mine += run_out(engine)
-                    break
-                time = engine.end
-                finished = engine.play()
-                if finished:
-                    finished.sort(key=attrgetter("id"))
-                    mine += [Completion(time, request) for request in finished]
-                engine.plan()
-            done.append(mine)
-        self._heap.clear()
+        done = self._play_alone(inf)
         self._loads.clear()
-        self.in_flight = 0
-        merged = [completion for mine in done for completion in mine]
-        merged.sort(key=itemgetter(0))
-        if merged:
-            self.now = max(self.now, merged[-1].time)
-        return merged
+        return done
 
     # --- the engines stand still ------------------------------------------------------------------
 
@@ -212,6 +223,8 @@ class Fleet:
     def stats(self) -> Stats:
         """Cumulative figures of all engines, up to their last boundaries."""
         total = Stats()
+        for engine in self.engines:
+            engine.settle()
         for field in fields(Stats):
             setattr(total, field.name, sum(getattr(engine.stats, field.name) for engine in self.engines))
         return total

@@ -44,6 +44,29 @@ def fitting(piece: Piece, bound: float) -> int:
     return guess
 
 
+def fitting_all(pieces: list[Piece], bound: float) -> int:
+    """Iterations of successive pieces whose boundaries are not after `bound`."""
+    steps = 0
+    for piece in pieces:
+        n = fitting(piece, bound)
+        steps += n
+        if n < piece[1]:
+            break
+    return steps
+
+
+def first_of(pieces: list[Piece], steps: int) -> list[Piece]:
+    """The first iterations of successive pieces."""
+    kept: list[Piece] = []
+    for start, n, first, slope in pieces:
+        if not steps:
+            break
+        n = min(n, steps)
+        steps -= n
+        kept.append((start, n, first, slope))
+    return kept
+
+
 class Rows:
     """A surface as plain Python numbers; per batch and segment the line a + m·c of a rank's iteration time."""
 

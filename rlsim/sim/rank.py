@@ -18,6 +18,7 @@ NEVER = 1 << 62
 class Rank:
     """State of one rank. Everything counted is an integer.
 
+    index        number of the rank in its engine
     place        number of the rank among all that samples are routed to
     waiting      the queue
     running      all that hold a slot, in the order of admission, those being prefilled too
@@ -44,6 +45,7 @@ class Rank:
         "contexts",
         "counted",
         "fixed",
+        "index",
         "knot",
         "lengths",
         "members",
@@ -58,7 +60,8 @@ class Rank:
         "waiting",
     )
 
-    def __init__(self, slots: int, capacity_tokens: int, block: int) -> None:
+    def __init__(self, slots: int, capacity_tokens: int, block: int, index: int = 0) -> None:
+        self.index = index
         self.place = 0
         self.slots = slots
         self.block = block
@@ -159,6 +162,27 @@ class Rank:
             slots -= 1
         self.fixed += taken
         self.blocked = bool(waiting)
+
+    def chunk(self, budget: int, chunks: list[tuple[Request, int]]) -> tuple[int, int, int]:
+        """Add this iteration's prompt tokens, at most `budget`, to `chunks`.
+
+        Returns the tokens, their token-context pairs, and how many of them had been prefilled before.
+        """
+        tokens = pairs = again = 0
+        for request in self.prefilling:
+            n = todo = request.todo
+            if n > budget:
+                n = budget
+                if n <= 0:
+                    break
+            # token i of the chunk attends to what lies before the chunk and to the chunk up to itself
+            pairs += n * (request.prompt + request.done - todo) + n * (n + 1) // 2
+            tokens += n
+            budget -= n
+            if request.prefilled:
+                again += n
+            chunks.append((request, n))
+        return tokens, pairs, again
 
     def begin_decode(self, request: Request, k: int) -> None:
         """The prompt is done and has given a token; decoding starts with iteration k."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 from engine_cases import COUNTS, SECONDS, Case, cases, play_fleet, play_reference
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 quick = settings(
     max_examples=50, deadline=None, report_multiple_bugs=False, suppress_health_check=[HealthCheck.too_slow]
@@ -40,6 +43,14 @@ def test_submits_pauses_weight_updates_aborts(case: Case) -> None:
 @quick
 def test_attention_ranks(case: Case) -> None:
     same(case)
+
+
+@given(cases(), st.integers(0, 3), st.integers(1, 8))
+@quick
+def test_looking_ahead_early(case: Case, quiet: int, nearest: int) -> None:
+    """As `test_submits...`, but engines look ahead after a few jumps already, a few finishes at first."""
+    with patch.multiple("rlsim.sim.engine", QUIET=quiet, NEAREST=nearest, FARTHEST=16):
+        same(case)
 
 
 @given(cases(eventful=False, refill=True))

@@ -120,6 +120,16 @@ def test_abort_gives_back_what_was_generated() -> None:
     assert ends(fleet.drain(3.5)) == {2: 13.5}
 
 
+def test_abort_of_what_blocks_the_queue() -> None:
+    """Room for 4 blocks: 0 takes 2, so 1 (3 blocks) waits and keeps others waiting. Without it, 2 is admitted."""
+    fleet = Fleet([(even(capacity=64), 1)])
+    fleet.submit([Request(0, 0, 20, 11), Request(1, 1, 40, 5)], 0.0)
+    fleet.abort({1}, 3.0)
+    fleet.play(4.5, False)
+    fleet.submit([Request(2, 2, 20, 3)], 4.5)
+    assert ends(fleet.drain(4.5)) == {2: 8.0, 0: 10.0}
+
+
 def test_preempts_the_youngest() -> None:
     """Room for 4 blocks: two samples of 2 blocks each run till one needs a third; the younger goes and comes back."""
     fleet = Fleet([(even(capacity=64), 1)])
