@@ -67,3 +67,10 @@ def from_scalar(key: str, *types: type) -> Callable[[object], object]:
         return value
 
     return read
+
+
+def whole_keys(value: object) -> object:
+    """Whole numbers as keys of a mapping: a YAML file has them as text."""
+    if isinstance(value, dict):
+        return {int(key) if str(key).isdigit() else key: item for key, item in value.items()}
+    return value

@@ -11,8 +11,12 @@ from rlsim.scenario.block import Block, Listed, Price, block, item, needed
 from rlsim.scenario.schema_cluster import Cluster, Framework, Link, Lora, ModelRef, Pool
 from rlsim.scenario.schema_lengths import Component, LengthSpec, SecondsSpec
 from rlsim.scenario.schema_roles import (
+    Consolidate,
+    Elastic,
     Offload,
+    OverSampling,
     PipelineEnds,
+    Remedies,
     Role,
     Roles,
     RolloutEntry,
@@ -20,23 +24,31 @@ from rlsim.scenario.schema_roles import (
     Trainer,
     WeightSync,
 )
-from rlsim.scenario.schema_workload import Reward, Turns, Updates, Workload
+from rlsim.scenario.schema_run import Checkpoint, Evaluation, Fault, Faults, Run
+from rlsim.scenario.schema_workload import DynamicSampling, Reward, Turns, Updates, Workload
 from rlsim.scenario.source import Source
 
 __all__ = [
     "Async",
+    "Checkpoint",
     "Cluster",
     "Component",
+    "Consolidate",
     "Costs",
+    "DynamicSampling",
+    "Elastic",
     "Evaluation",
+    "Fault",
     "Framework",
     "LengthSpec",
     "Link",
     "Lora",
     "ModelRef",
     "Offload",
+    "OverSampling",
     "PipelineEnds",
     "Pool",
+    "Remedies",
     "Reward",
     "Role",
     "Roles",
@@ -91,23 +103,6 @@ class Costs(Block):
     )
 
 
-class Evaluation(Block):
-    """Evaluation passes during training."""
-
-    every: int = needed("steps between evaluations", unit="steps", ge=1)
-    prompts: int = needed("prompts of an evaluation", unit="prompts", ge=1)
-
-
-class Run(Block):
-    """The simulation itself."""
-
-    steps: int = item(20, "measured steps", unit="steps", ge=1)
-    seed: int = item(0, "random seed", ge=0)
-    seeds: int = item(1, "seeds: independent repetitions", ge=1)
-    checkpoint_every: int | None = item(None, "steps between checkpoints", unit="steps", ge=1)
-    eval: Evaluation | None = item(None, "evaluation")
-
-
 class Scenario(Block):
     """Everything that one simulation needs to be told."""
 
@@ -126,6 +121,13 @@ class Scenario(Block):
     rollout: Annotated[tuple[RolloutEntry, ...], Listed, Field(min_length=1)] = needed(
         "rollout engines: a mapping, or a list of mappings for several kinds"
     )
+    routing: Literal["round-robin", "least-loaded", "group-sticky", "length-aware"] = item(
+        "least-loaded",
+        "routing of samples to engines: round-robin, least-loaded (fewest samples), group-sticky (a group to one "
+        "engine) or length-aware (fewest tokens to come)",
+    )
+    remedies: Remedies = block(Remedies, "remedies for the long tail")
+    faults: Faults = item((), "faults")
     roles: Roles = block(Roles, "roles with GPUs of their own")
     weight_sync: WeightSync = block(WeightSync, "weight sync")
     offload: Offload = block(Offload, "offload (co-located only)")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import BeforeValidator, model_validator
 
-from rlsim.scenario.block import Block, Bytes, Listed, item, needed
+from rlsim.scenario.block import Block, Bytes, Listed, item, needed, whole_keys
 from rlsim.scenario.geometry import engine_geometry
 from rlsim.scenario.quantity import MistakeError
 
@@ -90,8 +90,12 @@ class Speculative(Block):
 
     method: Literal["mtp", "eagle", "draft", "ngram"] = needed("speculative method")
     tokens: int = item(1, "speculative tokens drafted per iteration", unit="tokens", ge=1)
-    acceptance: float = needed("speculative acceptance: share of drafted tokens that are kept", ge=0, le=1)
-    draft_model: str | None = item(None, "draft model")
+    acceptance: float | Annotated[dict[int, float], BeforeValidator(whole_keys)] = needed(
+        "speculative acceptance: chance that a drafted token is kept; a number, or by running sequences "
+        "{1: 0.8, 64: 0.6}"
+    )
+    draft_model: str | None = item(None, "draft model: catalog id (method draft)")
+    max_batch: int | None = item(None, "speculative decoding is off above so many running sequences", ge=1)
 
 
 class RolloutEntry(Block):
@@ -127,7 +131,13 @@ class RolloutEntry(Block):
     max_num_batched_tokens: int = item(8192, "tokens per iteration at most, per attention-DP rank", unit="tokens", ge=1)
     block_size: int = item(16, "KV block size", unit="tokens", ge=1)
     enforce_eager: bool = item(False, "eager mode: no CUDA graphs")
-    chunked_prefill: bool = item(True, "chunked prefill")
+    chunked_prefill: bool = item(True, "chunked prefill; without, whole prompts are prefilled before decoding goes on")
+    prefix_caching: bool = item(
+        True, "prefix caching: a group's prompt is prefilled once, and contexts are kept across turns"
+    )
+    preemption: Literal["recompute", "swap"] = item(
+        "recompute", "preemption when KV runs out: recompute the context later, or swap its KV to the host"
+    )
     return_logprobs: bool = item(
         False, "log-probs returned by the engine; always on unless workload.logprob is recompute"
     )
@@ -173,6 +183,41 @@ class Roles(Block):
     critic: Role | None = item(None, "critic on GPUs of its own")
 
 
+class OverSampling(Block):
+    """More groups are started than a step needs; when enough are done the rest is aborted."""
+
+    ratio: float = needed("over-sampling ratio: groups started ÷ groups needed", gt=1, le=8)
+    unfinished: Literal["discard", "keep", "tail-batch"] = item(
+        "discard",
+        "aborted groups: discard, keep (they go on in the next step with the tokens they have) or tail-batch "
+        "(collected until they fill a step of their own)",
+    )
+
+
+class Elastic(Block):
+    """Trainer GPUs lent to rollout while the trainer would wait (schedule: async)."""
+
+    below: float = item(
+        0.4, "elastic threshold: lend while fewer than this share of the next batch is ready", gt=0, le=1
+    )
+    tp: int | None = item(None, "tensor parallel size of lent engines: default the rollout's", unit="GPUs", ge=1)
+
+
+class Consolidate(Block):
+    """The last running samples move onto fewer engines."""
+
+    below: float = item(0.25, "consolidation threshold: share of the rollout's peak of running samples", gt=0, lt=1)
+    early_logprob: bool = item(True, "freed GPUs start the log-prob pass of finished samples (co-located)")
+
+
+class Remedies(Block):
+    """What is done about the long tail of a rollout; each is off by default."""
+
+    over_sampling: OverSampling | None = item(None, "over-sampling of groups with abort")
+    elastic: Elastic | None = item(None, "elastic rollout: trainer GPUs lent to it")
+    consolidate: Consolidate | None = item(None, "consolidation of the last samples onto fewer engines")
+
+
 class WeightSync(Block):
     """How new weights reach the engines."""
 
@@ -196,6 +241,11 @@ class WeightSync(Block):
     wire_dtype: Literal["fp32", "bf16", "fp8"] | None = item(
         None, "dtype on the wire: default bf16; verl sends the stored dtype, slime fp8 to fp8 engines"
     )
+    changed: float = item(
+        0.02, "changed values: share of the weights that one step changes (strategy delta)", gt=0, le=1
+    )
+    rebuild_group: bool = item(False, "process group between trainer and engines is built anew at every weight sync")
+    flush_cache: bool = item(True, "prefix cache is flushed at a weight sync: what was cached is prefilled again")
 
 
 class Offload(Block):

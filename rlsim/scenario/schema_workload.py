@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from rlsim.scenario.block import Block, Seconds, block, from_scalar, item, needed
+from rlsim.scenario.block import Block, Seconds, block, from_scalar, item, needed, whole_keys
 from rlsim.scenario.quantity import MistakeError
 from rlsim.scenario.schema_lengths import LengthSpec, SecondsSpec, TokenLimit
 
@@ -28,6 +28,7 @@ class Reward(Block):
     workers: int | None = item(None, "reward workers: samples scored at the same time", unit="workers", ge=1)
     timeout: Seconds | None = item(None, "reward time-out of one try", gt=0)
     retries: int = item(0, "reward retries after a time-out", ge=0)
+    streaming: bool = item(True, "streaming reward: samples are scored as they finish; else the whole batch at once")
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -57,6 +58,11 @@ class Turns(Block):
     kv: Literal["keep", "drop"] = item("keep", "KV cache while waiting: keep or drop")
     workers: int | None = item(None, "environment workers", unit="workers", ge=1)
     timeout: Seconds | None = item(None, "environment time-out of one turn", gt=0)
+    failure_rate: float = item(0.0, "environment failure rate: share of calls that fail", ge=0, lt=1)
+    retries: int = item(0, "environment retries after a failure or a time-out", ge=0)
+    on_failure: Literal["end", "drop"] = item(
+        "end", "sample whose environment has failed for good: end (trained as far as it is) or drop (its group is lost)"
+    )
 
 
 class PassRate(Block):
@@ -68,22 +74,37 @@ class PassRate(Block):
     _short = model_validator(mode="before")(from_scalar("mean", int, float))
 
 
-def _whole_keys(value: object) -> object:
-    """Steps as whole numbers: the keys of a YAML mapping are read as text."""
-    if isinstance(value, dict):
-        return {int(key) if str(key).isdigit() else key: factor for key, factor in value.items()}
-    return value
-
-
 class Drift(Block):
     """How lengths change over steps; a bare number is growth per step."""
 
     per_step: float | None = item(None, "drift: relative growth of the mean length per step", gt=-1)
-    table: Annotated[dict[int, float], BeforeValidator(_whole_keys)] | None = item(
+    table: Annotated[dict[int, float], BeforeValidator(whole_keys)] | None = item(
         None, "drift table: length factor by step"
     )
 
     _short = model_validator(mode="before")(from_scalar("per_step", int, float))
+
+
+class DynamicSampling(Block):
+    """Groups whose samples all have the same reward carry no gradient: they are dropped and replaced."""
+
+    refill: Literal["auto", "batch", "replace", "double", "fetch"] = item(
+        "auto",
+        "refill after dropped groups: batch (whole batches again, NeMo-RL), replace (one for one, OpenRLHF), double "
+        "(two for one, verl), fetch (a fixed number, slime); auto is the framework's own",
+    )
+    fetch: int | None = item(None, "groups fetched at a time (refill: fetch); default prompts", unit="groups", ge=1)
+    max_batches: int = item(10, "batches generated at most for one step", unit="batches", ge=1)
+
+
+def _whole_or_real_keys(value: object) -> object:
+    """Staleness as numbers: the keys of a YAML mapping are read as text."""
+    if not isinstance(value, dict):
+        return value
+    try:
+        return {float(key): factor for key, factor in value.items()}
+    except (TypeError, ValueError):
+        return value
 
 
 class Workload(Block):
@@ -107,7 +128,13 @@ class Workload(Block):
     images: Images | None = item(None, "images in the prompt")
     turns: Turns | None = item(None, "turns with an environment; default one turn")
     pass_rate: PassRate | None = item(None, "pass rate of the samples, for dynamic sampling")
+    dynamic_sampling: DynamicSampling | None = item(
+        None, "dynamic sampling: groups of equal rewards are dropped and replaced; needs pass_rate"
+    )
     drift: Drift | None = item(None, "drift of the lengths over steps")
+    learning_efficiency: Annotated[dict[float, float], BeforeValidator(_whole_or_real_keys)] | None = item(
+        None, "learning efficiency: worth of a sample by its staleness, {0: 1, 4: 0.9}; default 1 whatever its age"
+    )
 
     @property
     def samples(self) -> int:

@@ -64,7 +64,7 @@ class Asynchronous:
 
         Never past the next simpy event: it may change what the engines do.
         """
-        clock, fleet = self.loop.clock, self.loop.pool.fleet
+        clock, fleet = self.loop.clock, self.loop.pool.engines
         while True:
             if not self._watched():
                 self._watch = clock.event()
@@ -154,7 +154,7 @@ class Asynchronous:
 
     def _play(self, horizon: float) -> None:
         """Play to the horizon, or the end of a group, or (draining) of everything."""
-        fleet = self.loop.pool.fleet
+        fleet = self.loop.pool.engines
         while True:
             done = fleet.play(horizon, True)
             if self._digest(done) or not done or fleet.now >= horizon or (self._draining and not fleet.in_flight):
@@ -187,7 +187,7 @@ class Asynchronous:
         if self.accepted > before and self.loop.settings.max_concurrent is not None:
             self.admit()
         enough = self._wanted and len(self._ready) >= self._wanted
-        if (enough or (self._draining and not self.loop.pool.fleet.in_flight)) and not self._news.triggered:
+        if (enough or (self._draining and not self.loop.pool.engines.in_flight)) and not self._news.triggered:
             self._news.succeed()
 
     # --- waiting --------------------------------------------------
@@ -204,7 +204,7 @@ class Asynchronous:
         """Wait until nothing is in flight."""
         start = self.loop.clock.now
         self.catch_up()
-        if self.loop.pool.fleet.in_flight:
+        if self.loop.pool.engines.in_flight:
             self._draining = True
             yield from self._wait()
             self._draining = False

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from rlsim.sim.clock import Clock
+from rlsim.sim.engines import Engines
 from rlsim.sim.fleet import Counters, Fleet
 from rlsim.sim.ledger import Ledger
 from rlsim.sim.prices import Costs
@@ -27,6 +28,7 @@ class RolloutPool:
         self.ledger = ledger
         self.recorder = recorder
         self.fleet = Fleet(costs.engines)
+        self.engines = Engines(self.fleet)
         self.rewards = RewardPool(costs.reward.workers)
         self._finished: list[Completion] = []
         self._last_end = 0.0
@@ -38,17 +40,19 @@ class RolloutPool:
             return
         now, rows = self.clock.now, np.asarray(ids)
         columns = (self.ledger[name][rows].tolist() for name in ("group", "prompt", "response"))
-        self.fleet.submit([Request(i, g, p, r, 0, now, version) for i, g, p, r in zip(ids, *columns, strict=True)], now)
+        self.engines.submit(
+            [Request(i, g, p, r, 0, now, version) for i, g, p, r in zip(ids, *columns, strict=True)], now
+        )
         if self._busy_since is None:
             self._busy_since = now
 
     def advance(self) -> list[Completion]:
         """Play the engines up to now; returns what finished, not yet noted."""
-        return self.fleet.play(self.clock.now, False)
+        return self.engines.play(self.clock.now, False)
 
     def drain(self) -> float:
         """Run out everything in flight, each engine alone; returns when the last sample ends (or ended)."""
-        self.note(self.fleet.drain(self.clock.now))
+        self.note(self.engines.drain(self.clock.now))
         self.flush()
         return self._last_end
 
@@ -57,7 +61,7 @@ class RolloutPool:
         if done:
             self._finished += done
             self._last_end = done[-1].time
-            if not self.fleet.in_flight:
+            if not self.engines.in_flight:
                 self._rest(self._last_end)
 
     def flush(self) -> None:
@@ -86,7 +90,7 @@ class RolloutPool:
     def go_on(self) -> None:
         """Engines hold the new weights and go on."""
         self.fleet.resume(self.clock.now)
-        if self.fleet.in_flight:
+        if self.engines.in_flight:
             self._busy_since = self.clock.now
 
     def counts(self) -> PoolCounts:
