@@ -27,17 +27,27 @@ class Request:
     todo            prompt tokens still to prefill before it decodes
     shared          KV blocks that it shares with its group
     prefilled       whether it has been prefilled before: doing it again is a re-prefill
+    cached          tokens at its beginning whose KV may still be kept on the rank that admits it (an earlier turn's)
+    common          prompt tokens that it shares with its group
+    keep            at its end its context's KV stays on its rank, until the blocks are needed, it comes back or a flush
+    kv_ready        its KV arrives with it: admitted, it decodes at once
+    place           the place (see `Fleet`) that holds its KV; None: none does
     """
 
     rank: Rank
 
     __slots__ = (
         "arrived",
+        "cached",
+        "common",
         "context",
         "done",
         "finish",
         "group",
         "id",
+        "keep",
+        "kv_ready",
+        "place",
         "prefilled",
         "prompt",
         "rank",
@@ -49,7 +59,20 @@ class Request:
     )
 
     def __init__(
-        self, id: int, group: int, prompt: int, response: int, done: int = 0, arrived: float = 0.0, version: int = 0
+        self,
+        id: int,
+        group: int,
+        prompt: int,
+        response: int,
+        done: int = 0,
+        arrived: float = 0.0,
+        version: int = 0,
+        *,
+        cached: int = 0,
+        common: int | None = None,
+        keep: bool = False,
+        kv_ready: bool = False,
+        place: int | None = None,
     ) -> None:
         self.id = id
         self.group = group
@@ -64,6 +87,11 @@ class Request:
         self.todo = 0
         self.shared = 0
         self.prefilled = False
+        self.cached = cached
+        self.common = prompt if common is None else common
+        self.keep = keep
+        self.kv_ready = kv_ready
+        self.place = place
 
 
 class Completion(NamedTuple):
