@@ -10,7 +10,6 @@ from rlsim.sim.prices import Costs
 from rlsim.sim.recorder import Recorder
 from rlsim.sim.rollout import RolloutPool
 from rlsim.sim.settings import Settings
-from rlsim.sim.tail import tail_seconds
 from rlsim.sim.trainer import Process, Trainer
 from rlsim.sim.versions import Versions
 from rlsim.sim.work import Draw, Work
@@ -41,8 +40,7 @@ class Loop:
         self.recorder.pool("weight_sync", start, self.clock.now)
         self.versions.publish(self.clock.now, self.trainer.updates)
 
-    def end_step(self, ids: Ints | None = None) -> None:
-        """Close the step; `ids` are the samples of its rollout, where a rollout is a batch."""
-        if ids is not None:
-            self.recorder.step.tail = tail_seconds(self.ledger["start"][ids].ravel(), self.ledger["end"][ids].ravel())
+    def end_step(self, tail: float | None = None) -> None:
+        """Close the step; `tail` of its rollout, where a rollout is a batch."""
+        self.recorder.step.tail = tail
         self.recorder.end_step(self.clock.now, self.pool.counts())

@@ -34,17 +34,32 @@ class RolloutPool:
         self._last_end = 0.0
         self._busy_since: float | None = None
 
-    def submit(self, ids: Sequence[int], version: int) -> None:
-        """Hand samples to the engines now."""
+    def submit(self, ids: Sequence[int], version: int, now: float | None = None) -> None:
+        """Hand samples to the engines, now or at a moment that the engines have been played to."""
         if not len(ids):
             return
-        now, rows = self.clock.now, np.asarray(ids)
+        now, rows = self.clock.now if now is None else now, np.asarray(ids)
         columns = (self.ledger[name][rows].tolist() for name in ("group", "prompt", "response"))
-        self.engines.submit(
-            [Request(i, g, p, r, 0, now, version) for i, g, p, r in zip(ids, *columns, strict=True)], now
-        )
+        self._hand_over([Request(i, g, p, r, 0, now, version) for i, g, p, r in zip(ids, *columns, strict=True)], now)
+
+    def resubmit(self, requests: Sequence[Request], now: float | None = None) -> None:
+        """Samples that were taken out go on with the tokens they have; their contexts are prefilled again."""
+        now = self.clock.now if now is None else now
+        for request in requests:
+            request.arrived = now
+        if requests:
+            self._hand_over(requests, now)
+
+    def _hand_over(self, requests: Sequence[Request], now: float) -> None:
+        self.engines.submit(requests, now)
         if self._busy_since is None:
             self._busy_since = now
+
+    def abort(self, now: float) -> list[Request]:
+        """Take out everything in flight at a moment that the engines have been played to."""
+        gone = self.fleet.abort(None, now)
+        self._rest(now)
+        return gone
 
     def advance(self) -> list[Completion]:
         """Play the engines up to now; returns what finished, not yet noted."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from rlsim.sim import regimes
 from rlsim.sim.asynchronous import Asynchronous
+from rlsim.sim.batches import WholeBatches
 from rlsim.sim.ledger import TRAINED, Ledger
 from rlsim.sim.loop import Loop
 from rlsim.sim.prices import Costs
@@ -51,9 +52,9 @@ def play(settings: Settings, costs: Costs, draw: Draw, steps: int, seed: int) ->
         main = loop.clock.process(stream.trainer(total))
         loop.clock.process(stream.engines())
     elif settings.schedule == ONE_STEP_OFF:
-        main = loop.clock.process(regimes.one_step_off(loop, total))
+        main = loop.clock.process(regimes.one_step_off(loop, WholeBatches(loop), total))
     else:
-        main = loop.clock.process(regimes.synchronous(loop, total))
+        main = loop.clock.process(regimes.synchronous(loop, WholeBatches(loop), total))
     loop.clock.run(until=main)
     return Run(
         seed=seed,
