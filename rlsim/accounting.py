@@ -131,12 +131,12 @@ def share_in_engine(runs: Sequence[Run]) -> float:
 
 
 def samples(runs: Sequence[Run]) -> dict[str, Any]:
-    """Samples of the measured steps by fate; `aborted` counts tries that a weight sync threw away."""
+    """Samples of the measured steps by fate, dropped ones by reason; `aborted` counts tries that a sync threw away."""
     steps = [s for run in runs for s in run.steps]
-    dropped = sum(s.dropped for s in steps)
+    dropped = {name: sum(s.dropped.get(name, 0) for s in steps) for name in fates.FATES}
     return {
         "trained": sum(s.samples for s in steps),
-        "dropped": {"stale": dropped} if dropped else {},
+        "dropped": {name: count for name, count in dropped.items() if count},
         "aborted": sum(s.aborted for s in steps),
         "in_flight": sum(int((run.ledger["fate"] == fates.IN_FLIGHT).sum()) for run in runs),
     }

@@ -38,7 +38,6 @@ NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("workload.images", lambda s: s.workload.images, _given),
     ("workload.turns", lambda s: s.workload.turns, _given),
     ("workload.drift", lambda s: s.workload.drift, _given),
-    ("workload.pass_rate", lambda s: s.workload.pass_rate, _given),
     ("workload.reward.kind", lambda s: s.workload.reward.kind, _other_than("rule", "sandbox", "model")),
     ("workload.learning_efficiency", lambda s: s.workload.learning_efficiency, _given),
     ("workload.dynamic_sampling", lambda s: s.workload.dynamic_sampling, _given),

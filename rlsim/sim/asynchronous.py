@@ -232,9 +232,7 @@ class Asynchronous:
         if not old.any():
             return
         lost = ids[old]
-        loop.ledger["fate"][lost] = STALE
-        loop.recorder.step.dropped += lost.size
-        loop.recorder.step.wasted += int(loop.ledger["response"][lost].sum())
+        loop.drop(lost, STALE)
         self.accepted -= len(lost)
         self._ready = [group for group, gone in zip(self._ready, old.tolist(), strict=True) if not gone]
         heapify(self._ready)

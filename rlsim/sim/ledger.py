@@ -9,15 +9,27 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
-IN_FLIGHT, TRAINED, STALE = 0, 1, 2
-FATES = ("in_flight", "trained", "stale")
+FATES = (
+    "in_flight",
+    "trained",
+    "stale",
+    "zero_variance",
+    "surplus",
+    "aborted",
+    "environment",
+    "crash",
+    "overflow",
+)
+IN_FLIGHT, TRAINED, STALE, ZERO_VARIANCE, SURPLUS, ABORTED, ENVIRONMENT, CRASH, OVERFLOW = range(len(FATES))
 NONE = -1
 
 COLUMNS: dict[str, tuple[Any, float]] = {
     "group": (np.int64, NONE),
     "prompt": (np.int64, 0),
     "response": (np.int64, 0),
+    "informative": (np.bool_, True),
     "reward_seconds": (np.float64, 0.0),
     "start": (np.float64, np.nan),
     "end": (np.float64, np.nan),
@@ -26,6 +38,7 @@ COLUMNS: dict[str, tuple[Any, float]] = {
     "begin_version": (np.int32, NONE),
     "train_version": (np.int32, NONE),
     "updates_late": (np.int32, NONE),
+    "spans": (np.int32, NONE),
     "step": (np.int32, np.iinfo(np.int32).min),
     "fate": (np.int8, IN_FLIGHT),
 }
@@ -43,9 +56,13 @@ class Batch(Protocol):
 class Ledger:
     """Columns indexed by sample number; they grow by doubling.
 
+    fate           what became of it, an index into FATES: in flight, trained, or why it was dropped
+
+    informative    the rewards of its group are not all equal: it carries a gradient
     start          first moment on an engine (after an abort: of the try that finished)
     end, scored    last token, reward there
     updates_late   optimizer updates between the weights that began the sample and the first to train on it
+    spans          policy versions that generated it: 1 + weight syncs between its first and its last token
     step           the step that trained it, counted from the first of the run
     """
 
@@ -57,8 +74,8 @@ class Ledger:
         """The column, as a view of the samples there are."""
         return self._columns[name][: self.size]
 
-    def admit(self, batch: Batch, reward_seconds: Floats, first_group: int) -> range:
-        """Enter one batch; returns its sample numbers, group by group."""
+    def admit(self, batch: Batch, reward_seconds: Floats, informative: Bools, first_group: int) -> range:
+        """Enter one batch, `informative` bool[groups]; returns its sample numbers, group by group."""
         groups, size = batch.response_tokens.shape
         first, count = self.size, groups * size
         self._grow(first + count)
@@ -68,6 +85,7 @@ class Ledger:
         self["prompt"][rows] = np.repeat(batch.prompt_tokens, size)
         self["response"][rows] = batch.response_tokens.ravel()
         self["reward_seconds"][rows] = reward_seconds
+        self["informative"][rows] = np.repeat(informative, size)
         return range(first, self.size)
 
     def _grow(self, size: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlsim.sim.clock import Clock
-from rlsim.sim.ledger import Ints, Ledger
+from rlsim.sim.ledger import FATES, Ints, Ledger
 from rlsim.sim.prices import Costs
 from rlsim.sim.recorder import Recorder
 from rlsim.sim.rollout import RolloutPool
@@ -25,7 +25,7 @@ class Loop:
         self.ledger = Ledger()
         self.recorder = Recorder(settings.colocated)
         self.versions = Versions()
-        self.work = Work(draw, costs.reward, seed, self.ledger)
+        self.work = Work(draw, costs.reward, seed, self.ledger, settings.pass_rate)
         self.pool = RolloutPool(self.clock, costs, self.ledger, self.recorder)
         self.trainer = Trainer(self.clock, costs, settings, self.ledger, self.versions, self.recorder)
 
@@ -39,6 +39,12 @@ class Loop:
         yield from self.trainer.stage("weight_sync", self.costs.sync.seconds)
         self.recorder.pool("weight_sync", start, self.clock.now)
         self.versions.publish(self.clock.now, self.trainer.updates)
+
+    def drop(self, ids: Ints, fate: int, tokens: int | None = None) -> None:
+        """Give samples up, for the reason `fate`; `tokens` generated for them in vain (default: all of theirs)."""
+        self.ledger["fate"][ids] = fate
+        wasted = int(self.ledger["response"][ids].sum()) if tokens is None else tokens
+        self.recorder.step.drop(FATES[fate], ids.size, wasted)
 
     def end_step(self, tail: float | None = None) -> None:
         """Close the step; `tail` of its rollout, where a rollout is a batch."""

@@ -67,13 +67,18 @@ class Step:
     version: int = 0
     samples: int = 0
     tokens: int = 0
-    dropped: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
     aborted: int = 0
     wasted: int = 0
 
     @property
     def seconds(self) -> float:
         return self.end - self.start
+
+    def drop(self, reason: str, samples: int, wasted: int) -> None:
+        """Count samples given up, and the tokens generated for them."""
+        self.dropped[reason] = self.dropped.get(reason, 0) + samples
+        self.wasted += wasted
 
 
 @dataclass

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rlsim.errors import NotModelled
+from rlsim.sim.passing import PassRate
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import Scenario
@@ -25,6 +26,7 @@ class Settings:
     sync_every            updates of the policy between two weight syncs, in steps
     on_sync               drain | abort | interrupt | in-flight: what a weight sync does to running samples
     overlap               engines go on generating while the new weights are on the wire (async)
+    pass_rate             how often prompts are solved; None: every group carries a gradient
     """
 
     colocated: bool
@@ -40,6 +42,7 @@ class Settings:
     sync_every: int = 1
     on_sync: str = "interrupt"
     overlap: bool = False
+    pass_rate: PassRate | None = None
 
     @property
     def batch(self) -> int:
@@ -97,4 +100,5 @@ def settings(scenario: Scenario) -> Settings:
         sync_every=rules.sync_every or 1,
         on_sync=on_sync,
         overlap=scenario.weight_sync.overlap,
+        pass_rate=None if work.pass_rate is None else PassRate(work.pass_rate.mean, work.pass_rate.concentration),
     )

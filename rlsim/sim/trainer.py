@@ -92,6 +92,7 @@ class Trainer:
         sizes = [len(part) for part in np.array_split(ids, self.settings.mini_batches)]
         nth = np.repeat(np.arange(len(sizes)), sizes)[:, None]
         ledger["updates_late"][ids] = self.updates + nth - self.versions.updates(begun)
+        ledger["spans"][ids] = 1 + self.versions.at(ledger["end"][ids]) - begun
         ledger["step"][ids] = step.index
         ledger["fate"][ids] = fates.TRAINED
         step.version = self.versions.current

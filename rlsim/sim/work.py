@@ -7,18 +7,22 @@ from collections.abc import Callable
 import numpy as np
 
 from rlsim.sim.ledger import Batch, Ledger
+from rlsim.sim.passing import PassRate
 from rlsim.sim.prices import Reward
 
 Draw = Callable[[np.random.Generator, int], Batch]
-LENGTHS, REWARDS = 0, 1
+LENGTHS, REWARDS, PASSES = 0, 1, 2
 
 
 class Work:
     """Draws batches into the ledger. Batch k has its own random streams, so variants see the same samples."""
 
-    def __init__(self, draw: Draw, reward: Reward, seed: int, ledger: Ledger) -> None:
+    def __init__(
+        self, draw: Draw, reward: Reward, seed: int, ledger: Ledger, pass_rate: PassRate | None = None
+    ) -> None:
         self._draw = draw
         self._reward = reward
+        self._pass_rate = pass_rate
         self._seed = seed
         self._ledger = ledger
         self.batches = 0
@@ -30,7 +34,12 @@ class Work:
         rewards = np.random.default_rng([self._seed, self.batches, REWARDS])
         batch = self._draw(lengths, self.batches)
         seconds = self._reward.seconds(rewards, batch.response_tokens.size)
-        ids = self._ledger.admit(batch, seconds, self.groups)
+        groups, size = batch.response_tokens.shape
+        informative = np.ones(groups, np.bool_)
+        if self._pass_rate is not None:
+            passes = np.random.default_rng([self._seed, self.batches, PASSES])
+            informative = self._pass_rate.informative(passes, groups, size)
+        ids = self._ledger.admit(batch, seconds, informative, self.groups)
         self.batches += 1
-        self.groups += len(batch.prompt_tokens)
+        self.groups += groups
         return ids

@@ -21,7 +21,6 @@ REFUSED = [
      "wait: {mean: 3 s, p99: 30 s}, kv: drop, workers: 512, timeout: 60 s}\n  prompts: 32", "workload.turns", 5),
     ("  prompts: 32", "  drift: 0.01\n  prompts: 32", "workload.drift", 5),
     ("  prompts: 32", "  drift: {table: {0: 1.0, 100: 1.4}}\n  prompts: 32", "workload.drift", 5),
-    ("  prompts: 32", "  pass_rate: {mean: 0.4, concentration: 2}\n  prompts: 32", "workload.pass_rate", 5),
     ("  prompts: 32", "  reward: {kind: environment}\n  prompts: 32", "workload.reward.kind = environment", 5),
     ("run: {steps: 3}", "roles: {reference: {gpus: 8, tp: 8}}", "roles.reference", 14),
     ("run: {steps: 3}", "roles: {critic: {gpus: 8}}", "roles.critic", 14),
