@@ -151,9 +151,10 @@ def _outcome(report: Check, steps: int | None, seed: int | None, keep: bool) -> 
 def _play(report: Check, steps: int | None, seed: int | None) -> Result:
     scenario = report.scenario
     lengths = workload_lengths(scenario.workload)
+    warmup = settings(scenario).warmup
 
     def draw(rng: np.random.Generator, step: int) -> Batch:
-        return sample_batch(lengths, rng, step)
+        return sample_batch(lengths, rng, step - warmup)
 
     costs = price(report.system, report.memory, lengths)
     return play(

@@ -216,8 +216,13 @@ class _Problem:
         found = []
         if known.clip_ratio:
             found.append(_Condition("clip_ratio", known.cap, float(special.ndtri(1 - known.clip_ratio))))
+        capped = False  # percentiles at the cap: the lowest of them says most
         for probability, value in known.percentiles:
-            if value < known.cap * (1 - _EXACT) or known.clip_ratio is None:
+            at_cap = value >= known.cap * (1 - _EXACT)
+            if at_cap and capped:
+                continue
+            capped = capped or at_cap
+            if not at_cap or known.clip_ratio is None:
                 name = f"p{100 * probability:g}"
                 found.append(_Condition(name, min(value, known.cap), float(special.ndtri(probability))))
             elif known.clip_ratio < 1 - probability:
@@ -289,6 +294,9 @@ class _Problem:
         misses = np.array([miss(s) for s in grid])
         crossings = np.flatnonzero(np.signbit(misses[:-1]) != np.signbit(misses[1:]))
         if not crossings.size:
+            grid, misses = _with_turning_point(miss, grid, misses)
+            crossings = np.flatnonzero(np.signbit(misses[:-1]) != np.signbit(misses[1:]))
+        if not crossings.size:
             low, high = other.value + misses.min(), other.value + misses.max()
             raise UnreachableError(
                 f"no {self.known.family} distribution has {self._text(exact)} and {self._text(other)}",
@@ -336,6 +344,20 @@ class _Problem:
         if condition.name == "clip_ratio":
             return f"clip_ratio {self.known.clip_ratio:g} at max {condition.value:g}"
         return f"{condition.name} {condition.value:g}"
+
+
+def _with_turning_point(function: Callable[[float], float], grid: Array, values: Array) -> tuple[Array, Array]:
+    """The grid with the point between its nearest ones where the function comes closest to zero: two roots may lie in
+    one interval, as where a capped mean rises with the spread and then falls.
+    """
+    from scipy.optimize import minimize_scalar
+
+    nearest = int(np.argmin(np.abs(values)))
+    sign = -1.0 if values[nearest] < 0 else 1.0
+    around = (grid[max(nearest - 1, 0)], grid[min(nearest + 1, len(grid) - 1)])
+    found = minimize_scalar(lambda x: sign * function(x), bounds=around, method="bounded", options={"xatol": 1e-6})
+    at = int(np.searchsorted(grid, found.x))
+    return np.insert(grid, at, found.x), np.insert(values, at, sign * found.fun)
 
 
 def _root(function: Callable[[float], float], low: float, high: float, log: bool = True) -> float:

@@ -17,6 +17,7 @@ from rlsim.costs.switch_ledger import SwitchCost
 from rlsim.costs.training import TrainingCosts
 from rlsim.costs.transfer import SyncCost, weight_sync_cost
 from rlsim.memory import MemoryReport
+from rlsim.scenario.schema_workload import Workload
 from rlsim.sim.prices import Costs, Gpus
 from rlsim.sim.surface import Surface
 from rlsim.system import System
@@ -78,9 +79,15 @@ def _typical(
         iteration=[_iteration(system.profile, surface, float(tokens.mean())) for surface in surfaces],
         switch={"moved": moved, "fixed": fixed},
         controller=_controller(system, once.controller, float(tokens.sum()), len(tokens)),
-        reward={"rule" if work.reward.seconds is None else "given": 1.0},
+        reward={_reward_source(work, lengths): 1.0},
         fsdp=system.trainer.backend != "megatron",
     )
+
+
+def _reward_source(work: Workload, lengths: WorkloadLengths) -> str:
+    """Where reward times come from: the profile's rule, or what the scenario, its trace or its environment give."""
+    given = work.reward.seconds is not None or lengths.reward_seconds or work.reward.kind == "environment"
+    return "given" if given else "rule"
 
 
 def _controller(system: System, costs: ControllerCosts, tokens: float, samples: int) -> dict[str, float]:

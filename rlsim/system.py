@@ -12,6 +12,7 @@ from rlsim.errors import UserError
 from rlsim.layout import EngineLayout, TrainLayout, engine_layout, train_layout
 from rlsim.model import ModelSpec
 from rlsim.scenario.schema import RolloutEntry, Scenario
+from rlsim.workload_checks import check_workload
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,7 @@ def resolve(scenario: Scenario) -> System:
     except UserError as error:
         where = f" ({error.file})" if error.file else ""
         raise scenario.error(error.key or "model", error.message + where, error.fix) from None
+    check_workload(scenario)
     rollout = tuple(RolloutPart(entry, pool, engine_layout(scenario, entry, model)) for entry in scenario.rollout)
     return System(
         scenario=scenario,

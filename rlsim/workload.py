@@ -7,21 +7,20 @@ through a Gaussian copula, `z = √ρ·z_group + √(1−ρ)·z_sample`, so that
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
+from scipy.optimize import brentq
 
 from rlsim.distributions import Array, UnreachableError
 from rlsim.errors import UserError
 from rlsim.scenario.lengths import MASS, SCORES, curve_of, mixture_table
 from rlsim.scenario.schema_lengths import LengthSpec, SecondsSpec
-from rlsim.scenario.schema_workload import Workload
+from rlsim.scenario.schema_workload import Drift, Workload
+from rlsim.trace import Rows, read_trace, rows_of
 
 Ints = NDArray[np.int64]
 
@@ -63,9 +62,40 @@ class LengthModel:
     @property
     def mean(self) -> float:
         """Mean length after capping (tokens)."""
+        return self._mean(1.0)
+
+    def _mean(self, times: float) -> float:
+        """Mean after capping, all uncensored lengths multiplied."""
         if self.observed is not None:
-            return float(np.clip(self.observed, self.low, self.cap).mean())
-        return float(np.clip(self.table, self.low, self.cap) @ MASS / MASS.sum())
+            return float(np.clip(times * self.observed, self.low, self.cap).mean())
+        return float(np.clip(times * self.table, self.low, self.cap) @ MASS / MASS.sum())
+
+    def times(self, factor: float) -> float:
+        """What multiplies every uncensored length when the mean after capping grows by `factor`; the cap stays.
+
+        Raises `UnreachableError` where that mean would reach the cap.
+        """
+        if factor == 1.0:
+            return 1.0
+        target = factor * self.mean
+        if target >= self.cap * (1 - 1e-6):
+            raise UnreachableError(
+                f"the mean would be {target:,.0f} tokens, but max is {self.cap:,.0f}",
+                "slower growth, a table that levels off, or a larger max",
+            )
+        if target <= self._mean(1e-9):
+            return 1e-9
+        high = 1.0
+        while self._mean(high) < target:
+            high *= 2
+        return float(brentq(lambda m: self._mean(m) - target, 1e-9, high, xtol=1e-12, rtol=1e-12))
+
+    def multiplied(self, times: float) -> LengthModel:
+        """Every uncensored length multiplied, the cap kept."""
+        if times == 1.0:
+            return self
+        observed = None if self.observed is None else times * self.observed
+        return replace(self, table=times * self.table, observed=observed)
 
     def quantile(self, q: float) -> float:
         """The length that a share q of the samples does not exceed (tokens)."""
@@ -102,8 +132,9 @@ def length_model(spec: LengthSpec, cap: float | None = None, column: str = "resp
     top = float(int(min(ceilings))) if ceilings else math.inf
     low = max(1.0, math.ceil(spec.min) if spec.min is not None else 1.0)
     if spec.trace is not None:
-        values, correlation = read_trace(spec.trace, column)
-        return LengthModel(np.empty(0), values, low, top, (), correlation)
+        trace = read_trace(spec.trace)
+        values = np.sort(trace.column(column))
+        return LengthModel(np.empty(0), values, low, top, (), trace.correlation(column))
     try:
         if spec.components:
             return LengthModel(mixture_table(spec.components), None, low, top)
@@ -144,10 +175,17 @@ def seconds_model(spec: SecondsSpec) -> SecondsModel:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Lengths of one step: `prompt_tokens` int64[prompts], `response_tokens` int64[prompts, group]."""
+    """What one step has to do: `prompt_tokens` int64[prompts], `response_tokens` int64[prompts, group].
+
+    From a trace that has them, of the same rows as the responses: `reward_seconds` and `environment_seconds`
+    float64[prompts, group], `turns` int64[prompts, group].
+    """
 
     prompt_tokens: Ints
     response_tokens: Ints
+    reward_seconds: Array | None = None
+    environment_seconds: Array | None = None
+    turns: Ints | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +193,9 @@ class WorkloadLengths:
     """All lengths of a workload, solved once.
 
     `correlation` is that of response lengths within a group, of their normal scores; `limit` is the most tokens of
-    prompt and response together, None for no limit. `assumptions` say what the scenario leaves open.
+    prompt and response together, None for no limit. `assumptions` say what the scenario leaves open. `rows` draws from
+    a trace of responses; `joint`: the prompts come from the same rows; `reward_seconds`: the rewards too. `drift`
+    changes the responses over the steps.
     """
 
     prompts: int
@@ -165,9 +205,12 @@ class WorkloadLengths:
     correlation: float
     limit: int | None
     assumptions: tuple[str, ...]
+    rows: Rows | None = None
+    joint: bool = False
+    reward_seconds: bool = False
+    drift: Drift | None = None
 
 
-@lru_cache(maxsize=128)
 def workload_lengths(workload: Workload) -> WorkloadLengths:
     """The length distributions of a workload."""
     prompt = length_model(workload.prompt_tokens, None, "prompt_tokens")
@@ -187,67 +230,88 @@ def workload_lengths(workload: Workload) -> WorkloadLengths:
         correlation=correlation,
         limit=None if workload.total_tokens is None else workload.total_tokens.max,
         assumptions=tuple(texts),
+        rows=_rows(workload),
+        joint=_joint(workload),
+        reward_seconds=rewards_from_trace(workload),
+        drift=workload.drift,
     )
 
 
-def sample_batch(lengths: WorkloadLengths | Workload, rng: np.random.Generator, step: int) -> Batch:
-    """Lengths of the samples of one step (the same distribution in every step: lengths do not drift yet)."""
-    known = workload_lengths(lengths) if isinstance(lengths, Workload) else lengths
-    prompt = known.prompt.sample(rng, known.prompts, 1, 0.0)[:, 0]
-    response = known.response.sample(rng, known.prompts, known.group, known.correlation)
-    if known.limit is not None:
-        response = np.minimum(response, np.maximum(known.limit - prompt, 1)[:, None])
-    return Batch(prompt, response)
+def _joint(workload: Workload) -> bool:
+    return workload.prompt_tokens.trace is not None and workload.prompt_tokens.trace == workload.response_tokens.trace
 
 
-@lru_cache(maxsize=16)
-def read_trace(path: str, column: str) -> tuple[Array, float | None]:
-    """Sorted values of one column of a trace, and their correlation within prompts (None if prompts do not repeat)."""
-    frame = _read_table(path)
-    if column not in frame.columns:
-        have = ", ".join(str(name) for name in frame.columns)
-        raise UserError(
-            f"the trace has no column {column}", file=path, fix=f"columns prompt_id, {column}; it has {have}"
-        )
-    values = np.asarray(frame[column], dtype=np.float64)
-    if not values.size or not np.isfinite(values).all() or (values < 1).any():
-        raise UserError(
-            f"column {column} holds no, missing or non-positive lengths", file=path, fix="whole numbers ≥ 1"
-        )
-    correlation = _within_groups(values, np.asarray(frame["prompt_id"])) if "prompt_id" in frame.columns else None
-    return np.sort(values), correlation
+def rewards_from_trace(workload: Workload) -> bool:
+    """Whether reward times come from the trace of the responses: it has them and the scenario gives none."""
+    path, reward = workload.response_tokens.trace, workload.reward
+    if path is None or reward.seconds is not None or reward.kind == "environment":
+        return False
+    return "reward_seconds" in read_trace(path).columns
 
 
-def _read_table(path: str) -> Any:
-    import pandas as pd
-
-    readers: dict[str, Callable[[str], Any]] = {
-        ".parquet": pd.read_parquet,
-        ".csv": pd.read_csv,
-        ".jsonl": lambda name: pd.read_json(name, lines=True),
-        ".json": lambda name: pd.read_json(name, lines=True),
-    }
-    reader = readers.get(Path(path).suffix.lower())
-    if reader is None:
-        raise UserError("unknown kind of trace", file=path, fix="a .parquet, .csv or .jsonl file")
-    try:
-        return reader(path)
-    except FileNotFoundError:
-        raise UserError("no such trace", file=path, fix="a path relative to the scenario file") from None
-    except (ValueError, OSError) as error:
-        raise UserError(f"the trace cannot be read: {error}", file=path) from None
-
-
-def _within_groups(values: Array, groups: NDArray[Any]) -> float | None:
-    """Correlation of normal scores of samples of one prompt: mean product of distinct pairs ÷ variance."""
-    ranks = np.empty(len(values))
-    ranks[np.argsort(values, kind="stable")] = np.arange(len(values))
-    scores = special.ndtri((ranks + 0.5) / len(values))
-    _, index, counts = np.unique(groups, return_inverse=True, return_counts=True)
-    if counts.max() < 2:
+def _rows(workload: Workload) -> Rows | None:
+    """Draws from the trace of the responses, if they have one."""
+    path = workload.response_tokens.trace
+    if path is None:
         return None
-    sums = np.bincount(index, weights=scores)
-    squares = np.bincount(index, weights=scores**2)
-    pairs = counts * (counts - 1)
-    products = float((sums**2 - squares).sum())
-    return float(np.clip(products / pairs.sum() / scores.var(), 0.0, 0.99))
+    trace = read_trace(path)
+    correlation = workload.group_correlation
+    if correlation is None and trace.correlation("response_tokens") is None:
+        correlation = DEFAULT_CORRELATION
+    return rows_of(trace, workload.group_size, correlation, _joint(workload))
+
+
+def growth(drift: Drift | None, step: int) -> float:
+    """Mean response length of a step over that of the workload: 1 + per_step·step, or the table, linear between its
+    steps and constant outside. Steps count from the first measured one; the warm-up has the lengths of step 0.
+    """
+    if drift is None:
+        return 1.0
+    if drift.table is not None:
+        steps = sorted(drift.table)
+        return float(np.interp(max(step, 0), steps, [drift.table[at] for at in steps]))
+    return max(0.0, 1.0 + (drift.per_step or 0.0) * max(step, 0))
+
+
+def sample_batch(lengths: WorkloadLengths | Workload, rng: np.random.Generator, step: int) -> Batch:
+    """The samples of one step; steps count from the first measured one."""
+    known = workload_lengths(lengths) if isinstance(lengths, Workload) else lengths
+    times = _times(known, step)
+    if known.rows is not None:
+        batch = _from_trace(known, known.rows, rng, times)
+    else:
+        prompt = known.prompt.sample(rng, known.prompts, 1, 0.0)[:, 0]
+        response = known.response.multiplied(times)
+        batch = Batch(prompt, response.sample(rng, known.prompts, known.group, known.correlation))
+    if known.limit is None:
+        return batch
+    room = np.maximum(known.limit - batch.prompt_tokens, 1)[:, None]
+    return replace(batch, response_tokens=np.minimum(batch.response_tokens, room))
+
+
+def _times(known: WorkloadLengths, step: int) -> float:
+    """What multiplies the uncensored responses of a step."""
+    factor = growth(known.drift, step)
+    try:
+        return known.response.times(factor)
+    except UnreachableError as error:
+        raise UserError(f"at step {step} {error.message}", key="workload.drift", fix=error.fix) from None
+
+
+def _from_trace(known: WorkloadLengths, rows: Rows, rng: np.random.Generator, times: float) -> Batch:
+    """Rows of the trace, with all their columns."""
+    heads, samples = rows.draw(rng, known.prompts, known.group)
+    columns, model = rows.trace.columns, known.prompt
+    if known.joint:
+        prompt = np.rint(np.clip(columns["prompt_tokens"][heads], model.low, model.cap)).astype(np.int64)
+    else:
+        prompt = model.sample(rng, known.prompts, 1, 0.0)[:, 0]
+    responses = np.clip(times * columns["response_tokens"][samples], known.response.low, known.response.cap)
+    turns = columns["turns"][samples] if "turns" in columns else None
+    return Batch(
+        prompt_tokens=prompt,
+        response_tokens=np.rint(responses).astype(np.int64),
+        reward_seconds=columns["reward_seconds"][samples] if known.reward_seconds else None,
+        environment_seconds=columns["environment_seconds"][samples] if "environment_seconds" in columns else None,
+        turns=None if turns is None else np.rint(turns).astype(np.int64),
+    )

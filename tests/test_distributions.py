@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -99,3 +100,35 @@ def test_what_no_distribution_has(known: Statistics, says: str) -> None:
 def test_small_misses_of_many_statistics_are_said() -> None:
     curve = solve(Statistics("lognormal", percentiles=((0.5, 100.0), (0.9, 1000.0), (0.99, 8000.0)), cap=16384.0))
     assert any("where 100 was given" in text for text in curve.assumptions)
+
+
+STATISTICS = ("mean", "p50", "p90", "p95", "p99", "clip_ratio")
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("target", [1500.0, 6000.0])
+@pytest.mark.parametrize("low", [0.0, 49.5])
+def test_every_pair_of_statistics_of_every_family(name: str, target: float, low: float) -> None:
+    """Statistics of a distribution of the family, cap 8192: any two of them give a curve that has both."""
+    family, cap = FAMILIES[name], 8192.0
+    z = special.ndtri((np.arange(20_000) + 0.5) / 20_000)
+    shift = 0.0 if name == "normal" else low
+    unit = family.quantile(z, family.usual)
+    true = np.clip(shift + target / float(np.median(unit)) * unit, low, cap)
+
+    def statistic(values: np.ndarray, what: str) -> float:  # type: ignore[type-arg]
+        if what == "mean":
+            return float(values.mean())
+        if what == "clip_ratio":
+            return float((values >= cap * (1 - 1e-9)).mean())
+        return float(np.quantile(values, float(what[1:]) / 100))
+
+    for pair in itertools.combinations(STATISTICS, 2):
+        given = {what: statistic(true, what) for what in pair}
+        percentiles = tuple((float(k[1:]) / 100, v) for k, v in given.items() if k.startswith("p"))
+        known = Statistics(name, given.get("mean"), percentiles, low=low, cap=cap, clip_ratio=given.get("clip_ratio"))
+        if not known.clip_ratio and not percentiles and known.mean is None:
+            continue
+        found = np.clip(solve(known).at(z), low, cap)
+        for what, value in given.items():
+            assert statistic(found, what) == pytest.approx(value, rel=3e-3, abs=2e-3), (pair, what)

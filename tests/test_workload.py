@@ -1,8 +1,5 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,8 +7,8 @@ from hypothesis import strategies as st
 
 from rlsim.errors import UserError
 from rlsim.scenario.schema_lengths import Component, LengthSpec, SecondsSpec, TokenLimit
-from rlsim.scenario.schema_workload import Workload
-from rlsim.workload import length_model, read_trace, sample_batch, seconds_model, workload_lengths
+from rlsim.scenario.schema_workload import Drift, Workload
+from rlsim.workload import growth, length_model, sample_batch, seconds_model, workload_lengths
 
 # Published runs, as their logs print them: mean, min, max (cap) and clip ratio of a step's responses.
 PUBLISHED = {
@@ -136,53 +133,53 @@ def test_total_limit() -> None:
     assert batch.response_tokens.min() >= 1
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_traces(tmp_path: Path, kind: str) -> None:
-    import pandas as pd
-
-    rng = np.random.default_rng(4)
-    ids = np.repeat(np.arange(500), 8)
-    z = np.sqrt(0.5) * rng.standard_normal(500)[ids] + np.sqrt(0.5) * rng.standard_normal(len(ids))
-    lengths = np.rint(np.exp(6 + 0.5 * z)).astype(int)
-    frame = pd.DataFrame({"prompt_id": ids, "prompt_tokens": 10 + ids % 7, "response_tokens": lengths})
-    path = tmp_path / f"lengths.{kind}"
-    if kind == "csv":
-        frame.to_csv(path, index=False)
-    elif kind == "jsonl":
-        path.write_text("\n".join(json.dumps(row) for row in frame.to_dict("records")))
-    else:
-        frame.to_parquet(path)
-    work = _workload(
-        prompt_tokens=LengthSpec(trace=str(path)), response_tokens=LengthSpec(trace=str(path), max=1000), prompts=5000
-    )
-    known = workload_lengths(work)
-    assert known.correlation == pytest.approx(0.5, abs=0.06)  # the trace's own
-    assert known.prompt.max == 16
-    batch = sample_batch(known, np.random.default_rng(5), 0)
-    assert set(np.unique(batch.response_tokens)) <= set(np.minimum(lengths, 1000))
-    assert batch.response_tokens.mean() == pytest.approx(np.minimum(lengths, 1000).mean(), rel=0.02)
-    assert known.response.clip_ratio == pytest.approx((lengths >= 1000).mean())
+def test_growth_over_steps() -> None:
+    """1 % a step: 1.2 at step 20; the warm-up is as step 0. A table is linear between its steps, constant outside."""
+    assert growth(None, 7) == 1.0
+    line = Drift(per_step=0.01)
+    assert [growth(line, step) for step in (-3, 0, 20)] == pytest.approx([1.0, 1.0, 1.2])
+    table = Drift(table={0: 1.0, 100: 1.4})
+    assert [growth(table, step) for step in (-3, 50, 500)] == pytest.approx([1.0, 1.2, 1.4])
+    assert growth(Drift(per_step=-0.5), 9) == 0.0
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "says"),
-    [
-        ("a.csv", "prompt_id,tokens\n0,5\n", "no column response_tokens"),
-        ("b.csv", "prompt_id,response_tokens\n0,-5\n", "non-positive"),
-        ("c.txt", "5", "unknown kind of trace"),
-        ("d.csv", "", "cannot be read"),
-    ],
-)
-def test_mistakes_in_traces(tmp_path: Path, name: str, text: str, says: str) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(UserError, match=says) as caught:
-        read_trace(str(tmp_path / name), "response_tokens")
-    assert caught.value.file == str(tmp_path / name)
+def test_drift_moves_the_mean_and_the_clip_ratio_but_not_the_cap() -> None:
+    """Uniform on 1..1000 (0.5 to 1000.5): mean 500.5 and hardly a clip. Doubling every length: up to 2001, half of them
+    at the cap 1000: mean 250 + 500 = 750 = 1.5 times. So a factor of 1.5 means a clip ratio of a half.
+    """
+    model = length_model(LengthSpec(distribution="uniform", min=1, max=1000))
+    assert model.times(1.5) == pytest.approx(2.0, rel=5e-3)
+    grown = model.multiplied(model.times(1.5))
+    assert grown.mean == pytest.approx(1.5 * model.mean, rel=1e-6)
+    assert grown.clip_ratio == pytest.approx(0.5, abs=0.005)
+    assert grown.max == model.max == 1000
 
 
-def test_missing_trace() -> None:
-    with pytest.raises(UserError, match="no such trace"):
-        read_trace("/nowhere/lengths.csv", "response_tokens")
+@given(factor=st.floats(0.3, 2.0), family=st.sampled_from(["lognormal", "gamma", "weibull", "pareto"]))
+@settings(max_examples=30, deadline=None)
+def test_the_mean_after_the_cap_grows_by_the_factor(factor: float, family: str) -> None:
+    model = length_model(LengthSpec(distribution=family, mean=1500, p90=3000, max=4096))
+    grown = model.multiplied(model.times(factor))
+    assert grown.mean == pytest.approx(factor * model.mean, rel=1e-4)
+    assert (grown.clip_ratio >= model.clip_ratio) == (factor >= 1.0) or grown.clip_ratio == model.clip_ratio
+
+
+def test_batches_drift() -> None:
+    known = workload_lengths(_workload(prompts=4000, drift=Drift(per_step=0.02)))
+    at = {step: sample_batch(known, np.random.default_rng(8), step).response_tokens for step in (-2, 0, 25)}
+    assert (at[-2] == at[0]).all()
+    assert at[25].mean() / at[0].mean() == pytest.approx(1.5, rel=0.01)
+    assert at[25].max() == at[0].max() == 4096
+    assert (at[25] == 4096).mean() > (at[0] == 4096).mean()
+    prompts = {step: sample_batch(known, np.random.default_rng(8), step).prompt_tokens for step in (0, 25)}
+    assert (prompts[0] == prompts[25]).all()
+
+
+def test_a_mean_above_the_cap_is_a_mistake() -> None:
+    known = workload_lengths(_workload(drift=Drift(per_step=0.1)))
+    with pytest.raises(UserError, match=r"at step 40 the mean would be 4,500 tokens, but max is 4,096") as caught:
+        sample_batch(known, np.random.default_rng(0), 40)
+    assert caught.value.key == "workload.drift"
 
 
 def test_seconds() -> None:

@@ -23,6 +23,7 @@ class RewardCosts:
     attempt  seconds of one try
     timeout  seconds after which a try is given up; inf: never
     retries  further tries after a time-out
+    streaming  a sample is scored as soon as it ends; else the batch (async: the group) when its last sample has
     """
 
     kind: str
@@ -31,6 +32,7 @@ class RewardCosts:
     timeout: float = np.inf
     retries: int = 0
     factor: float = 1.0
+    streaming: bool = True
 
     def seconds(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
         """float64[n]: seconds that each of n samples keeps a worker.
@@ -55,11 +57,15 @@ class RewardCosts:
 
 
 def reward_costs(system: System) -> RewardCosts:
-    """The rewards of a system: the scenario's seconds, else the profile's for rules (other kinds give theirs)."""
+    """The rewards of a system: the scenario's seconds, else the profile's for rules. An environment's comes with its
+    last answer, at no time of its own; a trace's own seconds come with its batches.
+    """
     reward = system.scenario.workload.reward
+    if reward.kind == "environment":
+        return RewardCosts(reward.kind, None, constant_seconds(0.0), streaming=reward.streaming)
     if reward.seconds is not None:
         attempt = seconds_model(reward.seconds)
     else:
         attempt = constant_seconds(system.profile.value("reward_rule_s"))
     timeout = reward.timeout if reward.timeout is not None else np.inf
-    return RewardCosts(reward.kind, reward.workers, attempt, timeout, reward.retries)
+    return RewardCosts(reward.kind, reward.workers, attempt, timeout, reward.retries, streaming=reward.streaming)

@@ -149,6 +149,13 @@ def traces_exist(s: Scenario) -> Iterator[Complaint]:
             yield _wrong(f"workload.{name}.trace", f"no such file: {trace}", "a path relative to the scenario file")
 
 
+def rewards_have_a_time(s: Scenario) -> Iterator[Complaint]:
+    """Sandboxes and models take the time that the scenario gives; a trace may have it (`workload_checks`)."""
+    reward = s.workload.reward
+    if reward.kind in ("sandbox", "model") and reward.seconds is None and s.workload.response_tokens.trace is None:
+        yield _wrong("workload.reward", f"a {reward.kind} reward needs seconds", "for example seconds: 2 s")
+
+
 def sync_suits_placement(s: Scenario) -> Iterator[Complaint]:
     if s.weight_sync.strategy == "ipc" and s.placement == "disaggregated":
         yield _wrong(
@@ -183,6 +190,7 @@ CHECKS: tuple[Check, ...] = (
     lengths_fit_total,
     lengths_can_be_met,
     traces_exist,
+    rewards_have_a_time,
     sync_suits_placement,
     partial_rollout_is_consistent,
 )

@@ -22,20 +22,28 @@ class Reward(Block):
     """How samples are scored."""
 
     kind: Literal["rule", "sandbox", "model", "environment"] = item(
-        "rule", "reward: rule (CPU), sandbox (pool of workers), model (GPU) or environment"
+        "rule", "reward: rule (CPU), sandbox (pool of workers), model (GPU) or environment (comes with its last answer)"
     )
-    seconds: SecondsSpec | None = item(None, "reward time of one sample; default the profile's for rules")
+    seconds: SecondsSpec | None = item(
+        None, "reward time of one sample; default the trace's, or the profile's for rules"
+    )
     workers: int | None = item(None, "reward workers: samples scored at the same time", unit="workers", ge=1)
     timeout: Seconds | None = item(None, "reward time-out of one try", gt=0)
     retries: int = item(0, "reward retries after a time-out", ge=0)
-    streaming: bool = item(True, "streaming reward: samples are scored as they finish; else the whole batch at once")
+    streaming: bool = item(
+        True,
+        "streaming reward: samples are scored as they finish; else the whole batch (async: the group) once it is done",
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.kind in ("sandbox", "model"):
-            for name, example in (("seconds", "2 s"), ("workers", "256")):
-                if getattr(self, name) is None:
-                    raise MistakeError(f"a {self.kind} reward needs {name}", f"for example {name}: {example}")
+        if self.kind in ("sandbox", "model") and self.workers is None:
+            raise MistakeError(f"a {self.kind} reward needs workers", "for example workers: 256")
+        if self.kind == "environment" and (self.seconds, self.workers, self.timeout) != (None, None, None):
+            raise MistakeError(
+                "the reward of an environment comes with its last answer, at no time of its own",
+                "only `kind: environment`; times and workers of the environment belong to workload.turns",
+            )
         if self.retries and self.timeout is None:
             raise MistakeError("retries need a time-out", "for example timeout: 30 s")
         return self
@@ -75,14 +83,29 @@ class PassRate(Block):
 
 
 class Drift(Block):
-    """How lengths change over steps; a bare number is growth per step."""
+    """How response lengths change over the steps; a bare number is growth per step.
 
-    per_step: float | None = item(None, "drift: relative growth of the mean length per step", gt=-1)
+    The mean after the cap moves; the cap stays, so the clip ratio moves too.
+    """
+
+    per_step: float | None = item(
+        None, "drift: growth of the mean length per step, relative to the first measured step", gt=-1
+    )
     table: Annotated[dict[int, float], BeforeValidator(whole_keys)] | None = item(
-        None, "drift table: length factor by step"
+        None, "drift table: factor of the mean length by step, linear between, constant outside"
     )
 
     _short = model_validator(mode="before")(from_scalar("per_step", int, float))
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.per_step is None) == (self.table is None):
+            raise MistakeError(
+                "drift is either per_step or a table", "drift: 0.01, or drift: {table: {0: 1, 100: 1.4}}"
+            )
+        if self.table is not None and (not self.table or min(self.table) < 0 or min(self.table.values()) <= 0):
+            raise MistakeError("a drift table has steps from 0 and factors above 0", "table: {0: 1.0, 100: 1.4}")
+        return self
 
 
 class DynamicSampling(Block):

@@ -172,7 +172,7 @@ class Asynchronous:
         if not over:
             return False
         self.loop.pool.flush()
-        last = self.loop.ledger["scored"][self._samples(over)].max(axis=1)
+        last = self.loop.pool.scored(self._samples(over))
         for moment in zip(last.tolist(), over, strict=True):
             heappush(self._scored, moment)
         return True

@@ -62,4 +62,4 @@ class WholeBatches:
         ledger, ids = self.loop.ledger, self.loop.groups(self._batch)
         ended = self.loop.pool.drain()
         tail = tail_seconds(ledger["start"][ids].ravel(), ledger["end"][ids].ravel())
-        return Collected(ids, ended, float(ledger["scored"][ids].max()), ended, tail)
+        return Collected(ids, ended, self.loop.rewarded(ids), ended, tail)

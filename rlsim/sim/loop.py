@@ -33,6 +33,10 @@ class Loop:
         """Sample numbers as int64[groups, group_size]."""
         return np.arange(ids.start, ids.stop).reshape(-1, self.settings.group_size)
 
+    def rewarded(self, ids: Ints) -> float:
+        """When a batch, all of whose samples have ended, has all its rewards."""
+        return float(self.pool.scored(ids.reshape(1, -1))[0])
+
     def blocking_sync(self) -> Process:
         """Weight sync with nothing in flight: both sides take part from beginning to end."""
         start = self.clock.now

@@ -92,10 +92,12 @@ class Controller(Protocol):
 
 
 class Reward(Protocol):
-    """Scoring: seconds of n samples, and how many are scored at a time (None: all)."""
+    """Scoring: seconds of n samples, how many are scored at a time (None: all), and whether each as it ends."""
 
     @property
     def workers(self) -> int | None: ...
+    @property
+    def streaming(self) -> bool: ...
     def seconds(self, rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]: ...
 
 

@@ -13,11 +13,11 @@ import numpy as np
 from rlsim.sim.clock import Clock
 from rlsim.sim.engines import Engines
 from rlsim.sim.fleet import Counters, Fleet
-from rlsim.sim.ledger import Ledger
+from rlsim.sim.ledger import Ints, Ledger
 from rlsim.sim.prices import Costs
 from rlsim.sim.recorder import PoolCounts, Recorder
 from rlsim.sim.request import Completion, Request
-from rlsim.sim.reward import RewardPool
+from rlsim.sim.reward import RewardPool, Seconds
 
 
 class RolloutPool:
@@ -30,6 +30,7 @@ class RolloutPool:
         self.fleet = Fleet(costs.engines)
         self.engines = Engines(self.fleet)
         self.rewards = RewardPool(costs.reward.workers)
+        self.streaming = costs.reward.streaming
         self._finished: list[Completion] = []
         self._last_end = 0.0
         self._busy_since: float | None = None
@@ -80,7 +81,7 @@ class RolloutPool:
                 self._rest(self._last_end)
 
     def flush(self) -> None:
-        """Enter ends and scores of the noted samples into the ledger."""
+        """Enter ends and, when rewards stream, scores of the noted samples into the ledger."""
         if not self._finished:
             return
         ledger, done = self.ledger, self._finished
@@ -89,7 +90,25 @@ class RolloutPool:
         ends = np.array([c.time for c in done])
         ledger["start"][ids] = [c.request.start for c in done]
         ledger["end"][ids] = ends
-        ledger["scored"][ids] = self.rewards.score(ends, ledger["reward_seconds"][ids])
+        if self.streaming:
+            ledger["scored"][ids] = self.rewards.score(ends, ledger["reward_seconds"][ids])
+
+    def scored(self, ids: Ints) -> Seconds:
+        """When all samples of each row of `ids` have their rewards; they have all ended.
+
+        A row is what waits for its rewards together: the batch of a step, or a group of the stream. Rewards that do not
+        stream begin when the last sample of the row has ended.
+        """
+        if not self.streaming:
+            for row in ids:
+                self._score_together(row)
+        last: Seconds = self.ledger["scored"][ids].max(axis=1)
+        return last
+
+    def _score_together(self, row: Ints) -> None:
+        ledger = self.ledger
+        ends = np.full(len(row), ledger["end"][row].max())
+        ledger["scored"][row] = self.rewards.score(ends, ledger["reward_seconds"][row])
 
     def _rest(self, now: float) -> None:
         """The engines have nothing to do from now on."""

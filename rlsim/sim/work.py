@@ -33,7 +33,8 @@ class Work:
         lengths = np.random.default_rng([self._seed, self.batches, LENGTHS])
         rewards = np.random.default_rng([self._seed, self.batches, REWARDS])
         batch = self._draw(lengths, self.batches)
-        seconds = self._reward.seconds(rewards, batch.response_tokens.size)
+        given = getattr(batch, "reward_seconds", None)  # a trace has its own
+        seconds = self._reward.seconds(rewards, batch.response_tokens.size) if given is None else given.ravel()
         groups, size = batch.response_tokens.shape
         informative = np.ones(groups, np.bool_)
         if self._pass_rate is not None:

@@ -51,3 +51,10 @@ def test_rewards_of_a_system() -> None:
     costs = reward_costs(sandbox)
     assert (costs.kind, costs.workers, costs.timeout, costs.retries) == ("sandbox", 64, 30.0, 1)
     assert costs.seconds(RNG(0), 100_000).mean() == pytest.approx(2.0, rel=0.03)
+
+
+def test_the_reward_of_an_environment_comes_with_its_last_answer() -> None:
+    costs = reward_costs(system(QWEN_7B, "workload.reward={kind: environment, streaming: false}"))
+    assert costs.seconds(RNG(0), 2).tolist() == [0.0, 0.0]
+    assert costs.workers is None
+    assert not costs.streaming

@@ -19,9 +19,6 @@ REFUSED = [
     ("  prompts: 32", "  images: {per_prompt: 2, tokens: 1200}\n  prompts: 32", "workload.images", 5),
     ("  prompts: 32", "  turns: {count: {mean: 4, max: 9}, tokens: {mean: 300, max: 2048}, observation_tokens: 200, "
      "wait: {mean: 3 s, p99: 30 s}, kv: drop, workers: 512, timeout: 60 s}\n  prompts: 32", "workload.turns", 5),
-    ("  prompts: 32", "  drift: 0.01\n  prompts: 32", "workload.drift", 5),
-    ("  prompts: 32", "  drift: {table: {0: 1.0, 100: 1.4}}\n  prompts: 32", "workload.drift", 5),
-    ("  prompts: 32", "  reward: {kind: environment}\n  prompts: 32", "workload.reward.kind = environment", 5),
     ("run: {steps: 3}", "roles: {reference: {gpus: 8, tp: 8}}", "roles.reference", 14),
     ("run: {steps: 3}", "roles: {critic: {gpus: 8}}", "roles.critic", 14),
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, pool: train, ", "trainer.pool = train", 12),
@@ -41,7 +38,6 @@ REFUSED = [
     ("run: {steps: 3}", "run: {checkpoint_every: 20}", "run.checkpoint_every = 20", 14),
     ("  prompts: 32", "  learning_efficiency: {0: 1, 4: 0.9}\n  prompts: 32", "workload.learning_efficiency", 5),
     ("  prompts: 32", "  dynamic_sampling: {refill: batch}\n  prompts: 32", "workload.dynamic_sampling", 5),
-    ("  prompts: 32", "  reward: {streaming: false}\n  prompts: 32", "workload.reward.streaming = false", 5),
     ("rollout: {gpus: 8,", "rollout: {prefix_caching: false, gpus: 8,", "rollout.prefix_caching = false", 13),
     ("rollout: {gpus: 8,", "rollout: {preemption: swap, gpus: 8,", "rollout.preemption = swap", 13),
     ("run: {steps: 3}", "routing: round-robin", "routing = round-robin", 14),
@@ -85,6 +81,7 @@ def test_inert_blocks_are_not_refused() -> None:
         "{kind: rule}",
         "{kind: sandbox, seconds: {mean: 3 s, p99: 20 s}, workers: 256, timeout: 30 s, retries: 1}",
         "{kind: model, seconds: 0.2 s, workers: 64}",
+        "{kind: environment, streaming: false}",
     ],
 )
 def test_accepted_rewards(reward: str) -> None:

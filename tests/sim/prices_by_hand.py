@@ -77,6 +77,7 @@ class Training:
 class Reward:
     seconds_each: float = 0.0
     workers: int | None = None
+    streaming: bool = True
 
     def seconds(self, rng: np.random.Generator, n: int) -> Any:
         return np.full(n, self.seconds_each)
