@@ -174,6 +174,31 @@ def partial_rollout_is_consistent(s: Scenario) -> Iterator[Complaint]:
         )
 
 
+def dynamic_sampling_has_a_pass_rate(s: Scenario) -> Iterator[Complaint]:
+    """Dynamic sampling drops groups whose samples are all right or all wrong: some must be neither."""
+    work = s.workload
+    if work.dynamic_sampling is None:
+        return
+    if work.pass_rate is None:
+        yield _wrong(
+            "workload.dynamic_sampling",
+            "which groups are dropped follows from the pass rate, and workload.pass_rate is missing",
+            "for example pass_rate: {mean: 0.5, concentration: 2}",
+        )
+    elif work.pass_rate.mean in (0, 1):
+        yield _wrong(
+            "workload.pass_rate.mean",
+            f"at {work.pass_rate.mean:g} all samples of every group have the same reward: dynamic sampling keeps none",
+            "between 0 and 1, for example 0.5",
+        )
+    if work.group_size == 1:
+        yield _wrong(
+            "workload.group_size",
+            "a group of one sample has no unequal rewards: dynamic sampling keeps none",
+            "at least 2, for example 8",
+        )
+
+
 def _divisor_near(number: int, near: int) -> int:
     """The largest divisor that is not above `near` (nor above 100,000, which bounds the search)."""
     return next(d for d in range(min(near, number, 100_000), 0, -1) if number % d == 0)
@@ -193,6 +218,7 @@ CHECKS: tuple[Check, ...] = (
     rewards_have_a_time,
     sync_suits_placement,
     partial_rollout_is_consistent,
+    dynamic_sampling_has_a_pass_rate,
 )
 
 
@@ -211,6 +237,9 @@ def inert_blocks(scenario: Scenario) -> list[str]:
         inert.append("async (schedule is not async)")
     if scenario.weight_sync.overlap and scenario.schedule != "async":
         inert.append("weight_sync.overlap (schedule is not async)")
+    if scenario.schedule == "async":
+        long_tail = [name for name in ("over_sampling", "consolidate") if getattr(scenario.remedies, name) is not None]
+        inert += [f"remedies.{name} (schedule is async: no step waits for the last samples)" for name in long_tail]
     return [*inert, *_kept_parameters(scenario), *_unused_by_trainer(scenario)]
 
 

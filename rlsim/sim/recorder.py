@@ -165,7 +165,7 @@ class Recorder:
         sync = _overlap(self._pool, "weight_sync", step.start, step.end)
         idle = _uncovered(self._trainer, self._pool, step.start, step.end)
         engine = step.counts.busy
-        prefill = busy * step.counts.prefill / engine if engine > 0 else 0.0
+        prefill = busy * max(0.0, step.counts.prefill) / engine if engine > 0 else 0.0  # a difference of sums
         reprefill = busy * step.counts.reprefill / engine if engine > 0 else 0.0
         wait = max(0.0, step.seconds - busy - sync - idle)
         self._pool = [s for s in self._pool if s[2] > step.end]

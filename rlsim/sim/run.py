@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from rlsim.sim import regimes
 from rlsim.sim.asynchronous import Asynchronous
-from rlsim.sim.batches import WholeBatches
+from rlsim.sim.batches import Batches, WholeBatches
+from rlsim.sim.collector import WatchedBatches
 from rlsim.sim.ledger import TRAINED, Ledger
 from rlsim.sim.loop import Loop
 from rlsim.sim.prices import Costs
@@ -52,9 +53,9 @@ def play(settings: Settings, costs: Costs, draw: Draw, steps: int, seed: int) ->
         main = loop.clock.process(stream.trainer(total))
         loop.clock.process(stream.engines())
     elif settings.schedule == ONE_STEP_OFF:
-        main = loop.clock.process(regimes.one_step_off(loop, WholeBatches(loop), total))
+        main = loop.clock.process(regimes.one_step_off(loop, _batches(loop), total))
     else:
-        main = loop.clock.process(regimes.synchronous(loop, WholeBatches(loop), total))
+        main = loop.clock.process(regimes.synchronous(loop, _batches(loop), total))
     loop.clock.run(until=main)
     return Run(
         seed=seed,
@@ -64,3 +65,7 @@ def play(settings: Settings, costs: Costs, draw: Draw, steps: int, seed: int) ->
         spans=loop.recorder.spans,
         counters=loop.pool.counters(),
     )
+
+
+def _batches(loop: Loop) -> Batches:
+    return WatchedBatches(loop) if loop.settings.remedies.any else WholeBatches(loop)

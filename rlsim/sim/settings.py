@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlsim.errors import NotModelled
 from rlsim.sim.passing import PassRate
+from rlsim.sim.remedies import NO_REMEDIES, Remedies, remedies
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import Scenario
@@ -27,6 +28,7 @@ class Settings:
     on_sync               drain | abort | interrupt | in-flight: what a weight sync does to running samples
     overlap               engines go on generating while the new weights are on the wire (async)
     pass_rate             how often prompts are solved; None: every group carries a gradient
+    remedies              against the long tail, and dynamic sampling (sync and one-step-off)
     """
 
     colocated: bool
@@ -43,6 +45,7 @@ class Settings:
     on_sync: str = "interrupt"
     overlap: bool = False
     pass_rate: PassRate | None = None
+    remedies: Remedies = NO_REMEDIES
 
     @property
     def batch(self) -> int:
@@ -101,4 +104,5 @@ def settings(scenario: Scenario) -> Settings:
         on_sync=on_sync,
         overlap=scenario.weight_sync.overlap,
         pass_rate=None if work.pass_rate is None else PassRate(work.pass_rate.mean, work.pass_rate.concentration),
+        remedies=remedies(scenario),
     )

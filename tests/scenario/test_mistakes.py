@@ -61,6 +61,12 @@ def _error(text: str, overrides: tuple[str, ...] = ()) -> UserError:
          "async.on_sync", "partial", "drain"),
         ("schedule: async\n", "schedule: async\nweight_sync: {strategy: ipc}\n", 11, "weight_sync.strategy",
          "ipc", "auto"),
+        ("group_size: 8", "group_size: 8\n  dynamic_sampling: {refill: batch}", 7, "workload.dynamic_sampling",
+         "pass_rate is missing", "pass_rate: {mean: 0.5"),
+        ("group_size: 8", "group_size: 8\n  dynamic_sampling: {}\n  pass_rate: 1", 8, "workload.pass_rate.mean",
+         "at 1 all samples", "between 0 and 1"),
+        ("group_size: 8", "group_size: 1\n  dynamic_sampling: {}\n  pass_rate: 0.5", 6, "workload.group_size",
+         "keeps none", "at least 2"),
     ],
 )  # fmt: skip
 def test_mistakes(old: str, new: str, line: int, key: str, says: str, fix: str) -> None:
