@@ -107,8 +107,8 @@ class Rollout:
         fresh = self.supply.fresh(groups - len(carried) - len(again))
         for one in carried:
             self.left[one.group] = len(one.requests)
-            if not one.requests:
-                self._await_score([one.group])
+            if not one.requests:  # it had ended, only not in time
+                heappush(self._scored, (float(self.loop.ledger["scored"][self._samples([one.group])].max()), one.group))
         whole = [*again, *fresh]
         self.left.update(dict.fromkeys(whole, size))
         pool.resubmit([request for one in carried for request in one.requests], now)
@@ -126,13 +126,9 @@ class Rollout:
                 over.append(request.group)
         self.loop.pool.note(list(done))
         if over:
-            self._await_score(over)
-
-    def _await_score(self, groups: list[int]) -> None:
-        self.loop.pool.flush()
-        last = self.loop.ledger["scored"][self._samples(groups)].max(axis=1)
-        for moment in zip(last.tolist(), groups, strict=True):
-            heappush(self._scored, moment)
+            self.loop.pool.flush()
+            for moment in zip(self.loop.pool.scored(self._samples(over)).tolist(), over, strict=True):
+                heappush(self._scored, moment)
 
     def _accept(self, now: float) -> None:
         """Take the groups that are done: they count or are rejected; refill, or end the rollout."""
