@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +11,9 @@ from rlsim.costs import surface_table
 from rlsim.costs.engine_step import EngineShape
 from rlsim.costs.kernels.tables import Floats
 from rlsim.costs.surface_table import SurfaceTable
+from rlsim.dtypes import BYTES
 from rlsim.errors import NotModelled
+from rlsim.model import kv_bytes
 
 if TYPE_CHECKING:
     from rlsim.catalog.profiles import Profile
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 TYPICAL_CONTEXT = 2048.0
 """Mean context, in tokens, of the iteration whose provenance stands for all."""
+SWAP_SPACE = 4 * 2**30
+"""Host memory for swapped KV, bytes per GPU: vLLM's default `swap_space`."""
 
 
 def engine_shape(system: System, part: RolloutPart) -> EngineShape:
@@ -62,7 +67,26 @@ def engine_surface(system: System, part: RolloutPart, kv_capacity_tokens: int) -
     memory model.
     """
     table = surface_table_for(system, part)
-    return surface_from(table, system.profile, part, kv_capacity_tokens, system.model.num_layers)
+    surface = surface_from(table, system.profile, part, kv_capacity_tokens, system.model.num_layers)
+    return _with_swap(surface, system, part) if part.entry.preemption == "swap" else surface
+
+
+def _with_swap(surface: Surface, system: System, part: RolloutPart) -> Surface:
+    """What is preempted goes to the host: each GPU moves its share of a block, over its own link, at once.
+
+    seconds of a block = block_size · KV bytes of a token on the busiest stage's GPU / host_link_rate. The engine waits
+    for it (vLLM moves blocks before the forward of the same step).
+    """
+    per_token = max(
+        kv_bytes(system.model, [TYPICAL_CONTEXT], layers, BYTES[part.entry.kv_dtype], part.layout.attn_tp)
+        for layers in part.layout.stages
+    )
+    per_token /= TYPICAL_CONTEXT
+    return replace(
+        surface,
+        swap_block_seconds=surface.block_size * per_token / system.profile.value("host_link_rate"),
+        swap_capacity_tokens=int(SWAP_SPACE / per_token),
+    )
 
 
 def surface_from(
@@ -104,6 +128,8 @@ def surface_from(
         max_num_seqs=int(entry.max_num_seqs),
         max_num_batched_tokens=int(entry.max_num_batched_tokens),
         notes=table.notes,
+        chunked_prefill=entry.chunked_prefill,
+        prefix_caching=entry.prefix_caching,
     )
 
 

@@ -14,6 +14,7 @@ from heapq import heappop, heappush
 from math import inf
 from operator import attrgetter
 
+from rlsim.sim.iteration import Iteration, compose
 from rlsim.sim.pace import OneRank, Piece, Rows, SlowestRank, boundary, first_of, fitting_all
 from rlsim.sim.rank import NEVER, Rank
 from rlsim.sim.records import Stats, Timeline
@@ -34,21 +35,29 @@ class Engine:
     running  sequences that hold a slot
     safe     before this iteration no rank's KV blocks run out
     finishing  the samples that finish, by iteration
+    prefilling, moving  ranks with prompt tokens to do; with KV blocks swapped since the last iteration
+
+    Iterations are counted by decodes: one in which they wait for prompts (without chunked prefill) leaves k as it is.
     """
 
     def __init__(self, rows: Rows, share_prompts: bool = True) -> None:
         surface = rows.surface
         self.rows = rows
         self.surface = surface
-        self.share = share_prompts
+        self.share = share_prompts and surface.prefix_caching
         self.budget = surface.max_num_batched_tokens
-        self._prefill_base, self._pair_seconds = surface.prefill_base, surface.prefill_pair_seconds
         self.ranks = [
-            Rank(surface.max_num_seqs, surface.kv_capacity_tokens, surface.block_size, index)
+            Rank(
+                surface.max_num_seqs,
+                surface.kv_capacity_tokens,
+                surface.block_size,
+                index,
+                surface.swap_capacity_tokens,
+            )
             for index in range(surface.ranks)
         ]
-        self._many = SlowestRank(rows, self.ranks) if surface.ranks > 1 else None
-        self.pace = self._many or OneRank(rows, self.ranks[0])
+        self.many = SlowestRank(rows, self.ranks) if surface.ranks > 1 else None
+        self.pace = self.many or OneRank(rows, self.ranks[0])
         self.t = 0.0
         self.k = 0
         self.end = inf
@@ -56,15 +65,15 @@ class Engine:
         self.stats = Stats()
         self.timeline = Timeline()
         self.prefilling: list[Rank] = []
+        self.moving: list[Rank] = []
+        self._keeps = False  # whether samples have come that leave their context
         self._touched: list[Rank] = []
         self.safe = NEVER
         self._finish: list[int] = []  # heap of iterations at which sequences finish, some outdated
         self.finishing: dict[int, list[Request]] = {}
         self._steps = 0
         self._pieces: list[Piece] = []
-        self._chunks: list[tuple[Request, int]] = []
-        self._prefill_seconds = 0.0
-        self._again = 0  # prompt tokens of the planned iteration that had been prefilled before
+        self._iteration: Iteration | None = None  # None: decodes only
         self._schedule: Schedule | None = None
         self._quiet, self._ahead = 0, NEAREST
 
@@ -75,9 +84,10 @@ class Engine:
         if self.end == inf:
             return 0.0, 0, 0
         self.settle()
+        batch = self._iteration.decodes if self._iteration else self.batch
         steps = fitting_all(self._pieces, now + TOLERANCE * abs(now))
         kept = first_of(self._pieces, steps)
-        return (boundary(kept[-1], kept[-1][1]) if kept else self.t) - self.t, self.batch, steps * self.batch
+        return (boundary(kept[-1], kept[-1][1]) if kept else self.t) - self.t, batch, steps * batch
 
     def submit(self, request: Request, rank: Rank) -> bool:
         """Queue a request; whether it may be admitted at the next boundary, or surely not before something leaves."""
@@ -85,6 +95,8 @@ class Engine:
             self.settle()
         request.rank = rank
         rank.waiting.append(request)
+        if request.keep:
+            self._keeps = self.share
         if self.end < inf and (rank.blocked or len(rank.running) >= rank.slots):
             return False
         self._touch(rank)
@@ -114,14 +126,25 @@ class Engine:
             self._touch(rank)
 
     def forget_kv(self) -> None:
-        """All that runs loses its KV and goes to the front of its queue, the oldest first. Only at a standstill."""
+        """All that runs loses its KV and goes to the front of its queue, the oldest first. Only at a standstill.
+
+        KV at the host and in the prefix cache is lost too.
+        """
         self._finish, self.finishing = [], {}
+        self.moving = []
         for rank in self.ranks:
-            if rank.running:
+            if rank.running or rank.swapped or rank.kept.blocks:
                 rank.forget(self.k)
                 self._count(rank, NEVER)
                 self._touch(rank)
         self.record()
+
+    def flush_cache(self) -> None:
+        """Drop the contexts that are kept for samples that may come back."""
+        if self._keeps:
+            self.settle()
+            for rank in self.ranks:
+                rank.kept.clear()
 
     def holds(self, wanted: set[int] | None) -> bool:
         """Whether any of these samples (None: any at all) waits or runs here."""
@@ -140,9 +163,13 @@ class Engine:
             lost = [r for r in (*rank.running.values(), *rank.waiting) if wanted is None or r.id in wanted]
             if not lost:
                 continue
+            rank.prune(self.k)
             for request in lost:
                 if request.id in rank.running:
-                    self._take_out(request, rank)
+                    self._forget_finish(request)
+                    rank.take_out(request, self.k)
+                else:
+                    rank.unswap(request)
             ids = {request.id for request in lost}
             rank.waiting = deque(request for request in rank.waiting if request.id not in ids)
             rank.blocked = False  # what blocked it may be gone
@@ -188,7 +215,8 @@ class Engine:
             touched, self._touched, self.prefilling = self._touched, [], []
             for rank in touched:
                 self._decide(rank, k)
-        if self.prefilling:
+        self._iteration = None
+        if self.prefilling or (self.moving and self.batch):
             self._plan_mixed(k)
         elif self.batch and not self._look_ahead(alone):
             self._plan_jump(k)
@@ -211,14 +239,25 @@ class Engine:
             preempted = self._preempt(rank, k)
             safe = rank.safe_until()
         if rank.waiting and not preempted and len(rank.running) < rank.slots:
-            budget = self.budget - rank.b
+            chunked = self.surface.chunked_prefill
+            budget = self.budget - rank.b if chunked else self.budget
             for request in rank.prefilling:
                 budget -= request.todo
-            rank.admit(k, budget, self.t, self.share)
+            ready = rank.admit(k, budget, self.t, self.share, not chunked)
             if not rank.running:
                 raise RuntimeError(_too_long(rank.waiting[0], rank))
+            if ready:
+                for request in ready:
+                    self._will_finish(request)
+                safe = rank.safe_until()
+            if self._keeps:
+                self.stats.reused_tokens += rank.reused
+                self.stats.evicted_tokens += rank.evicted
+                rank.reused = rank.evicted = 0
         if rank.prefilling:
             self.prefilling.append(rank)  # it is decided on again after the next iteration
+        if rank.moved and rank not in self.moving:
+            self.moving.append(rank)
         self._count(rank, safe)
 
     def _preempt(self, rank: Rank, k: int) -> bool:
@@ -228,15 +267,16 @@ class Engine:
             youngest = next(reversed(rank.running.values()))
             if len(rank.running) == 1:
                 raise RuntimeError(_too_long(youngest, rank))
-            self._take_out(youngest, rank)
-            rank.waiting.appendleft(youngest)
+            rank.kept.clear()  # running sequences have taken its blocks
+            self._forget_finish(youngest)
+            self.stats.swapped_tokens += rank.preempt(youngest, k)
             self.stats.preemptions += 1
         return self.stats.preemptions > before
 
     def _count(self, rank: Rank, safe: int) -> None:
         """Take a rank's present batch into the engine's totals, its pace and its KV limit."""
         rank.safe = safe
-        if self._many is None:
+        if self.many is None:
             self.batch, self.contexts, self.running, self.safe = rank.b, rank.contexts, len(rank.running), safe
             return
         if safe < self.safe:
@@ -247,7 +287,7 @@ class Engine:
         if rank.contexts != contexts or rank.b != b:
             self.batch += rank.b - b
             self.contexts += rank.contexts - contexts
-            self._many.changed(rank, self.k)
+            self.many.changed(rank, self.k)
 
     def _check_kv(self, stop: int) -> None:
         """Find out which ranks' KV blocks run out before iteration `stop`, and touch those where they do now."""
@@ -260,29 +300,12 @@ class Engine:
         self.safe = min(rank.safe for rank in self.ranks)
 
     def _plan_mixed(self, k: int) -> None:
-        """One iteration with prompt tokens: every rank's chunks, the slowest rank's time."""
+        """One iteration with prompt tokens or swaps."""
         self._quiet, self._ahead = 0, NEAREST
-        rows, pace, many = self.rows, self.pace, self._many
-        plain = slowest = pace.slowest(k)
-        chunks: list[tuple[Request, int]] = []
-        again = 0
-        for rank in self.prefilling:
-            tokens, pairs, repeated = rank.chunk(self.budget - rank.b, chunks)
-            again += repeated
-            if tokens:
-                seconds = rows.prefill(tokens) + self._pair_seconds * pairs
-                if not rank.b:
-                    seconds += self._prefill_base
-                else:
-                    seconds += many.of(rank, k) if many else plain
-                if seconds > slowest:
-                    slowest = seconds
-        self._chunks, self._again = chunks, again
-        self._prefill_seconds = slowest - plain
-        seconds = slowest + rows.joint[self.batch]
+        iteration = self._iteration = compose(self, k)
         self._steps = 1
-        self._pieces = [(self.t, 1, seconds, 0.0)]
-        self.end = self.t + seconds
+        self._pieces = [(self.t, 1, iteration.seconds, 0.0)]
+        self.end = self.t + iteration.seconds
 
     def _plan_jump(self, k: int) -> None:
         """Pure decode until the next batch change: a finish, or KV blocks that run out."""
@@ -318,7 +341,7 @@ class Engine:
             return
         self._schedule = None
         account(self, schedule)
-        if schedule.next == len(self.finishing):
+        if schedule.next == len(self.finishing) and not self._keeps:
             for finished in schedule.finished:
                 for request in finished:
                     request.finish = NOT_RUNNING
@@ -328,8 +351,11 @@ class Engine:
         for end, finished in zip(schedule.ends[: schedule.next], schedule.finished, strict=False):
             del self.finishing[end]
             for request in finished:
+                request.rank.prune(end)
                 request.rank.end_decode(request)
                 changed[request.rank.index] = request.rank
+            if self._keeps:
+                self._keep(finished, end)
         for rank in changed.values():
             self._count(rank, rank.safe_until())
         if self.end < inf:
@@ -371,7 +397,9 @@ class Engine:
             for request in schedule.finished[i]:
                 request.done = request.response
             return schedule.finished[i]
-        n, stats, batch = self._steps, self.stats, self.batch
+        n, stats, batch, iteration = self._steps, self.stats, self.batch, self._iteration
+        if iteration:
+            batch = iteration.decodes
         seconds = self.end - self.t
         stats.iterations += n
         stats.jumps += 1
@@ -379,27 +407,32 @@ class Engine:
         stats.batch_seconds += batch * seconds
         stats.generated_tokens += batch * n
         self.t, self.end = self.end, inf
-        self.k = k = self.k + n
-        done = self._prefilled(k) if self.prefilling else []
+        if batch or not iteration:
+            self.k += n
+        k = self.k
+        done = self._took_over(iteration, k) if iteration else []
         finish = self._finish
         while finish and finish[0] <= k:
             for request in self.finishing.pop(heappop(finish), ()):
                 rank = request.rank
                 request.done = request.response
+                if rank.kept.blocks:
+                    rank.prune(k)
                 rank.end_decode(request)
                 if not rank.touched:
                     rank.touched = True
                     self._touched.append(rank)
                 done.append(request)
+        if self._keeps:
+            self._keep(done, k)
         return done
 
-    def _prefilled(self, k: int) -> list[Request]:
+    def _took_over(self, iteration: Iteration, k: int) -> list[Request]:
         """Take over the chunks of the iteration that just ended; those complete begin to decode."""
-        stats, finishing = self.stats, self.finishing
+        stats = self.stats
         done: list[Request] = []
-        tokens = first_tokens = 0
-        for request, n in self._chunks:
-            tokens += n
+        first_tokens = 0
+        for request, n in iteration.chunks:
             request.todo -= n
             if request.todo:
                 continue
@@ -407,23 +440,24 @@ class Engine:
             del rank.prefilling[0]  # chunks are in its order, and only the last can be incomplete
             first_tokens += 1
             if request.done + 1 == request.response:
+                rank.prune(k)
                 rank.end_prefill(request)
                 request.done += 1
                 done.append(request)
                 continue
             rank.begin_decode(request, k)
-            together = finishing.get(request.finish)
-            if together is None:
-                finishing[request.finish] = [request]
-                heappush(self._finish, request.finish)
-            else:
-                together.append(request)
+            self._will_finish(request)
         stats.generated_tokens += first_tokens
-        stats.prefill_tokens += tokens
-        stats.prefill_seconds += self._prefill_seconds
-        if self._again:
-            stats.reprefilled_tokens += self._again
-            stats.reprefill_seconds += self._prefill_seconds * (self._again / tokens)
+        stats.prefill_tokens += iteration.tokens
+        stats.prefill_seconds += iteration.prefill_seconds
+        if iteration.again:
+            stats.reprefilled_tokens += iteration.again
+            stats.reprefill_seconds += iteration.prefill_seconds * (iteration.again / iteration.tokens)
+        if self.moving:
+            stats.swap_seconds += iteration.swap_seconds
+            for rank in self.moving:
+                rank.moved = 0
+            self.moving = []
         for rank in self.prefilling:
             if not rank.touched:
                 rank.touched = True
@@ -432,14 +466,30 @@ class Engine:
 
     # --- inside -----------------------------------------------------------------------------------
 
-    def _take_out(self, request: Request, rank: Rank) -> None:
-        """A sample loses its slot and its KV at boundary k."""
+    def _will_finish(self, request: Request) -> None:
+        """A sample has begun to decode."""
+        together = self.finishing.get(request.finish)
+        if together is None:
+            self.finishing[request.finish] = [request]
+            heappush(self._finish, request.finish)
+        else:
+            together.append(request)
+
+    def _forget_finish(self, request: Request) -> None:
+        """A sample is about to lose its slot before it is done."""
         if request.finish != NOT_RUNNING:
             together = self.finishing[request.finish]
             together.remove(request)
             if not together:
                 del self.finishing[request.finish]
-        rank.take_out(request, self.k)
+
+    def _keep(self, done: list[Request], k: int) -> None:
+        """Of samples that end at boundary k, the prefix caches keep the contexts that are to be kept."""
+        left = sorted((request for request in done if request.keep), key=attrgetter("id"))
+        for request in left:
+            request.rank.keep(request)
+        for request in left:
+            request.rank.prune(k)
 
     def _cut(self, steps: int) -> None:
         """Plan the first iterations of the planned stretch only."""

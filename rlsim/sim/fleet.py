@@ -201,6 +201,12 @@ class Fleet:
             engine.forget_kv()
         self._start(range(len(self.engines)))
 
+    def flush_cache(self, now: float) -> None:
+        """Prefix caches are emptied: contexts kept for samples that may come back are prefilled afresh."""
+        self._advance(now)
+        for engine in self.engines:
+            engine.flush_cache()
+
     def abort(self, ids: Iterable[int] | None, now: float) -> list[Request]:
         """Take samples out (None: all); their KV is freed. Returns them with the tokens they have.
 

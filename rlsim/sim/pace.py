@@ -96,9 +96,7 @@ class Rows:
         """Seconds that `tokens` prompt tokens add to an iteration, attention left out."""
         found = self._prefill.get(tokens)
         if found is None:
-            surface = self.surface
-            found = float(np.interp(tokens, surface.prefill_knots, surface.prefill_seconds))
-            self._prefill[tokens] = found
+            found = self._prefill[tokens] = self.surface.prefill(tokens)
         return found
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from rlsim.sim.kept import Kept
 from rlsim.sim.request import NOT_RUNNING, Request
 
 NEVER = 1 << 62
@@ -29,6 +30,11 @@ class Rank:
     offsets      how many of them have `context` modulo block = i
     fixed        KV blocks of those being prefilled, less what groups save by sharing their prompts
     members      per group: how many of its samples hold a slot (they share the prompt's full blocks)
+    kept         contexts in the prefix cache, in the blocks that nothing else holds; cut to them by `prune` at latest
+                 before blocks are freed
+    host         KV blocks that can be swapped to the host; `swapped` of them are in use
+    moved        KV blocks swapped, either way, since the last iteration
+    reused, evicted  prompt tokens found in `kept`, and not found there, since the engine last asked
     safe         before this iteration the decodes' growth surely fits
     touched      whether something changed since the engine last decided about it
     blocked      whether the head of the queue found no room when it was last looked at
@@ -44,28 +50,37 @@ class Rank:
         "capacity",
         "contexts",
         "counted",
+        "evicted",
         "fixed",
+        "host",
         "index",
+        "kept",
         "knot",
         "lengths",
         "members",
+        "moved",
         "offsets",
         "place",
         "prefilling",
+        "reused",
         "running",
         "safe",
         "slope",
         "slots",
+        "swapped",
         "touched",
         "waiting",
     )
 
-    def __init__(self, slots: int, capacity_tokens: int, block: int, index: int = 0) -> None:
+    def __init__(self, slots: int, capacity_tokens: int, block: int, index: int = 0, host_tokens: int = 0) -> None:
         self.index = index
         self.place = 0
         self.slots = slots
         self.block = block
         self.capacity = capacity_tokens // block
+        self.host = host_tokens // block
+        self.swapped = self.moved = self.reused = self.evicted = 0
+        self.kept = Kept()
         self.waiting: deque[Request] = deque()
         self.touched = False
         self.blocked = False
@@ -121,47 +136,101 @@ class Rank:
             at += 1
         return at
 
+    # --- the prefix cache -------------------------------------------------------------------------
+
+    def prune(self, k: int) -> None:
+        """Kept contexts give way to what is held before iteration k."""
+        if self.kept.blocks:
+            self.kept.shrink(self.capacity - self.held(k))
+
+    def keep(self, request: Request) -> None:
+        """The context of a sample that is over stays, its full blocks (its last token never came to have KV)."""
+        self.kept.leave(request.id, (request.prompt + request.response - 1) // self.block)
+
+    def _afresh(self, request: Request) -> int:
+        """Prompt tokens to prefill beside what is kept of its context; whole blocks, the last one always."""
+        tokens, block = request.prompt + request.done, self.block
+        found = min(request.cached // block, self.kept.contexts.get(request.id, 0))
+        return tokens - min(found, -(-tokens // block) - 1) * block
+
+    def _note_reuse(self, request: Request, spared: int) -> None:
+        """A sample with an earlier turn was admitted: `spared` tokens were found beyond what its group shares."""
+        self.reused += spared
+        if not request.prefilled:
+            block = self.block
+            found = min(request.cached // block, self.kept.contexts.get(request.id, 0))
+            self.evicted += (request.cached // block - found) * block
+
     # --- sequences come and go --------------------------------------------------------------------
 
-    def admit(self, k: int, budget: int, now: float, share: bool) -> None:
+    def admit(self, k: int, budget: int, now: float, share: bool, whole: bool = False) -> list[Request]:
         """Admit from the queue while there are slots, KV blocks and prompt tokens left in this iteration's budget.
 
-        Room is left for the blocks that this iteration's decodes take.
+        Room is left for the blocks that this iteration's decodes take. `whole`: a prompt that exceeds what is left of
+        the budget waits, unless it is the first. Returns the samples whose KV is there: they decode from now on.
         """
-        waiting, running, members, block = self.waiting, self.running, self.members, self.block
+        waiting, running, members, block, kept = self.waiting, self.running, self.members, self.block, self.kept
         free = self.capacity - self.fixed - (self.b * (k + block - 1) + self.contexts) // block
         exact = False
-        taken = 0
+        if kept.blocks:
+            self.prune(k)
+            free, exact = self.capacity - self.held(k + 1), True
+        taken = fixed = others = 0
+        ready: list[Request] = []
         slots = self.slots - len(running)
         while waiting and slots and budget > 0:
             request = waiting[0]
             todo = request.prompt + request.done
-            blocks = -(-todo // block)
+            blocks = own = -(-todo // block)
+            there = request.swapped or request.kv_ready
+            common = 0
             if share:
                 others = members.get(request.group, 0)
                 if others:
-                    cached = request.prompt // block
+                    common = request.common // block
                     # at least the last block is computed afresh: its logits give the next token
-                    todo -= min(cached, blocks - 1) * block
-                    blocks -= cached
+                    todo -= min(common, own - 1) * block
+                    blocks -= common
             if taken + blocks > free:
                 if not exact:
                     free, exact = self.capacity - self.held(k + 1), True
                 if taken + blocks > free:
                     break
+            returns = share and request.cached and not there
+            spared = max(0, todo - self._afresh(request)) if returns else 0
+            todo -= spared
+            if whole and todo > budget and self.prefilling and not there:
+                break
             waiting.popleft()
             taken += blocks
-            request.todo = todo
+            if returns:
+                self._note_reuse(request, spared)
+            if kept.blocks:
+                kept.take(request.id)
+                kept.shrink(free - taken)
             if request.start != request.start:
                 request.start = now
             running[request.id] = request
-            self.prefilling.append(request)
             if share:
                 members[request.group] = others + 1
-            budget -= todo
             slots -= 1
-        self.fixed += taken
+            if there:
+                budget -= not whole
+                fixed -= common  # the rest counts by its context
+                self.moved += max(0, request.swapped - common)
+                self.swapped -= request.swapped
+                request.swapped, request.kv_ready = 0, False
+                ready.append(request)
+            else:
+                budget -= todo
+                fixed += blocks
+                request.todo = todo
+                self.prefilling.append(request)
+        self.fixed += fixed
         self.blocked = bool(waiting)
+        for request in ready:
+            self._decode(request, k)
+        return ready
 
     def chunk(self, budget: int, chunks: list[tuple[Request, int]]) -> tuple[int, int, int]:
         """Add this iteration's prompt tokens, at most `budget`, to `chunks`.
@@ -186,16 +255,20 @@ class Rank:
 
     def begin_decode(self, request: Request, k: int) -> None:
         """The prompt is done and has given a token; decoding starts with iteration k."""
-        prompt, done, response, block = request.prompt, request.done, request.response, self.block
-        context = request.context = prompt + done + 1 - k
-        request.done = done + 1
-        request.finish = k + response - done - 1
+        self.fixed += -(request.prompt + request.done) // self.block
+        request.done += 1
+        self._decode(request, k)
+
+    def _decode(self, request: Request, k: int) -> None:
+        """A sample with the KV of all its tokens but the latest decodes from iteration k on."""
+        prompt, done, response = request.prompt, request.done, request.response
+        context = request.context = prompt + done - k
+        request.finish = k + response - done
         request.prefilled = True
-        self.fixed += -(prompt + done) // block
         self.b += 1
         self.contexts += context
         self.lengths += prompt + response
-        self.offsets[context % block] += 1
+        self.offsets[context % self.block] += 1
 
     def end_decode(self, request: Request) -> None:
         """Take a decoding sequence out of the batch; its KV is freed."""
@@ -218,7 +291,7 @@ class Rank:
         holders = members.get(group, 0)
         if holders > 1:
             members[group] = holders - 1
-            self.fixed += request.prompt // self.block
+            self.fixed += request.common // self.block
         elif holders:
             del members[group]
 
@@ -231,8 +304,34 @@ class Rank:
             request.done = request.response - (request.finish - k)
             self.end_decode(request)
 
+    def preempt(self, request: Request, k: int) -> int:
+        """Take it out and to the front of the queue. Returns the tokens whose KV goes to the host.
+
+        A sample that decodes is swapped, all its blocks, if the host has room for them.
+        """
+        decodes = request.finish != NOT_RUNNING
+        self.take_out(request, k)
+        self.waiting.appendleft(request)
+        tokens = request.prompt + request.done - 1
+        blocks = -(-tokens // self.block)
+        if not decodes or self.swapped + blocks > self.host:
+            return 0
+        request.swapped = blocks
+        self.swapped += blocks
+        self.moved += blocks
+        return tokens
+
+    def unswap(self, request: Request) -> None:
+        """A sample that waits loses what it has at the host."""
+        self.swapped -= request.swapped
+        request.swapped = 0
+
     def forget(self, k: int) -> None:
         """All that holds a slot loses its KV before iteration k, and goes to the front of the queue, oldest first."""
+        for request in self.waiting:
+            self.unswap(request)
+        self.moved = 0
+        self.kept.clear()
         for request in self.running.values():
             if request.finish != NOT_RUNNING:
                 request.done = request.response - (request.finish - k)

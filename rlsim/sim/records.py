@@ -14,6 +14,10 @@ class Stats:
     batch_seconds     decoding sequences · time
     prefill_seconds   what prompt tokens added to iterations; of it reprefill_seconds for tokens done before
     jumps             stretches of iterations played in one go
+    swap_seconds      by which swaps between GPU and host lengthened iterations
+    swapped_tokens    tokens whose KV went to the host
+    reused_tokens     prompt tokens not prefilled, as their KV was kept from an earlier turn
+    evicted_tokens    those that were to be found so, but whose KV was gone
     """
 
     busy_seconds: float = 0.0
@@ -26,6 +30,10 @@ class Stats:
     preemptions: int = 0
     iterations: int = 0
     jumps: int = 0
+    swap_seconds: float = 0.0
+    swapped_tokens: int = 0
+    reused_tokens: int = 0
+    evicted_tokens: int = 0
 
 
 class Timeline:

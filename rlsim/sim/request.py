@@ -25,7 +25,7 @@ class Request:
     finish          iteration count at which it is done, NOT_RUNNING while it waits or is prefilled
     rank            the attention rank that it waits or runs on
     todo            prompt tokens still to prefill before it decodes
-    shared          KV blocks that it shares with its group
+    swapped         KV blocks that it has at the host
     prefilled       whether it has been prefilled before: doing it again is a re-prefill
     cached          tokens at its beginning whose KV may still be kept on the rank that admits it (an earlier turn's)
     common          prompt tokens that it shares with its group
@@ -52,8 +52,8 @@ class Request:
         "prompt",
         "rank",
         "response",
-        "shared",
         "start",
+        "swapped",
         "todo",
         "version",
     )
@@ -85,7 +85,7 @@ class Request:
         self.context = 0
         self.finish = NOT_RUNNING
         self.todo = 0
-        self.shared = 0
+        self.swapped = 0
         self.prefilled = False
         self.cached = cached
         self.common = prompt if common is None else common

@@ -6,7 +6,8 @@ b_r running sequences with a mean context of c_r tokens (the sum of its contexts
     t = max_r rank_rows[b_r](c_r) + joint[sum of b_r]
 
 An iteration in which rank r also processes n_r prompt tokens with `pairs_r` token-context pairs of attention costs the
-rank `mixed(b_r, c_r, n_r, pairs_r)` instead of its row.
+rank `mixed(b_r, c_r, n_r, pairs_r)` instead of its row, and the engine `joint_prefill(sum of n_r, sum of b_r)` on top.
+Blocks that a rank swaps with the host lengthen its part by `swap_block_seconds` each.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
+Line = tuple[list[float], list[float]]  # knots, values
 
 
 @dataclass(frozen=True)
@@ -30,12 +32,20 @@ class Surface:
     rank_rows            float64[B+1, K], seconds for a rank's batch 0..B at the knots; linear between them, the last
                          slope goes on beyond; row 0 is zero; host time is inside
     joint                float64[ranks·B+1], seconds on top for the engine's whole batch (expert GEMMs, all-to-all)
-    prefill_knots        float64[P], prompt tokens of one iteration, ascending, first 0
-    prefill_seconds      float64[P], compute of that many prompt tokens, attention left out
+    prefill_knots        float64[P], prompt tokens of one rank in one iteration, ascending, first 0
+    prefill_seconds      float64[P], compute of that many prompt tokens, attention left out; beyond: the last slope
     prefill_pair_seconds seconds per pair of a prompt token and a token that it attends to
     prefill_base         seconds of an iteration without decodes beside its prompt tokens (weights read, host time)
     kv_capacity_tokens   per rank
     provenance           shares of the time: measured, scaled, roofline
+    joint_knots          float64[Q], prompt tokens of the whole engine in one iteration, ascending, first 0
+    joint_seconds        float64[Q], seconds that they add on top (the experts); beyond: the last slope
+    joint_base           seconds on top of that where no rank decodes (the experts' weights read)
+    swap_block_seconds   seconds to move one KV block of a rank to the host, or back
+    swap_capacity_tokens tokens whose KV a rank can have at the host; 0: what is preempted is recomputed
+    chunked_prefill      whether prompts are cut to what decodes leave of the token budget. Without, an iteration is
+                         either whole prompts up to the budget, or decodes
+    prefix_caching       whether groups share their prompts, and contexts can be kept
     """
 
     knots: Floats
@@ -51,6 +61,13 @@ class Surface:
     max_num_seqs: int
     max_num_batched_tokens: int
     notes: tuple[str, ...] = field(default=())
+    joint_knots: Floats = field(default_factory=lambda: np.array([0.0, 1.0]))
+    joint_seconds: Floats = field(default_factory=lambda: np.zeros(2))
+    joint_base: float = 0.0
+    swap_block_seconds: float = 0.0
+    swap_capacity_tokens: int = 0
+    chunked_prefill: bool = True
+    prefix_caching: bool = True
 
     @property
     def ranks(self) -> int:
@@ -72,15 +89,25 @@ class Surface:
         """Seconds that `tokens` prompt tokens with `pairs` token-context pairs add to an iteration with b decodes."""
         if not tokens:
             return 0.0
-        knots, seconds = self._prefill
-        j = min(max(bisect_right(knots, tokens) - 1, 0), len(knots) - 2)
-        share = min(1.0, (tokens - knots[j]) / (knots[j + 1] - knots[j]))
-        prefill = seconds[j] + share * (seconds[j + 1] - seconds[j])
-        return (0.0 if b else self.prefill_base) + prefill + self.prefill_pair_seconds * pairs
+        return (0.0 if b else self.prefill_base) + self.prefill(tokens) + self.prefill_pair_seconds * pairs
+
+    def prefill(self, tokens: int) -> float:
+        """Compute of a rank's prompt tokens, attention left out."""
+        return _along(self._prefill, tokens)
+
+    def joint_prefill(self, tokens: int, b: int) -> float:
+        """Seconds that the engine's prompt tokens, of all ranks, add on top; b sequences decode beside them."""
+        if not tokens:
+            return 0.0
+        return (0.0 if b else self.joint_base) + _along(self._joint_prefill, tokens)
 
     @cached_property
-    def _prefill(self) -> tuple[list[float], list[float]]:
+    def _prefill(self) -> Line:
         return self.prefill_knots.tolist(), self.prefill_seconds.tolist()
+
+    @cached_property
+    def _joint_prefill(self) -> Line:
+        return self.joint_knots.tolist(), self.joint_seconds.tolist()
 
     def scaled(self, c: float) -> Surface:
         """The same engine with all its durations multiplied by c."""
@@ -91,4 +118,14 @@ class Surface:
             prefill_seconds=self.prefill_seconds * c,
             prefill_pair_seconds=self.prefill_pair_seconds * c,
             prefill_base=self.prefill_base * c,
+            joint_seconds=self.joint_seconds * c,
+            joint_base=self.joint_base * c,
+            swap_block_seconds=self.swap_block_seconds * c,
         )
+
+
+def _along(line: Line, x: float) -> float:
+    """Piecewise linear, the last slope goes on."""
+    knots, values = line
+    j = min(max(bisect_right(knots, x) - 1, 0), len(knots) - 2)
+    return values[j] + (x - knots[j]) / (knots[j + 1] - knots[j]) * (values[j + 1] - values[j])

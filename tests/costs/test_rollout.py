@@ -28,6 +28,8 @@ def part(attn_dp: int = 1, **changes: Any) -> Any:
         "block_size": 16,
         "enforce_eager": False,
         "deterministic": False,
+        "chunked_prefill": True,
+        "prefix_caching": True,
     }
     return SimpleNamespace(entry=SimpleNamespace(**(entry | changes)), layout=SimpleNamespace(attn_dp=attn_dp))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -20,8 +20,11 @@ COUNTS = {
     "prefill_tokens": "prefilled",
     "reprefilled_tokens": "reprefilled",
     "preemptions": "preemptions",
+    "swapped_tokens": "swapped",
+    "reused_tokens": "reused",
+    "evicted_tokens": "evicted",
 }
-SECONDS = {"busy_seconds": "busy", "batch_seconds": "batch_seconds"}
+SECONDS = {"busy_seconds": "busy", "batch_seconds": "batch_seconds", "swap_seconds": "swap_seconds"}
 
 
 def random_surface(rng: np.random.Generator, ranks: int, slots: int, capacity: int, budget: int, block: int) -> Surface:
@@ -46,6 +49,9 @@ def random_surface(rng: np.random.Generator, ranks: int, slots: int, capacity: i
         block_size=block,
         max_num_seqs=slots,
         max_num_batched_tokens=budget,
+        joint_knots=np.array([0.0, 32.0, 4096.0]),
+        joint_seconds=np.array([0.0, 0.002, 0.3]) * (ranks > 1),
+        joint_base=0.004 * (ranks > 1),
     )
 
 
@@ -54,8 +60,14 @@ class Case:
     """Fleet, samples (group, prompt, response) and what happens when.
 
     actions    (seconds since the one before, what, argument): submit n, pause, resume, forget (weight update without
-               KV), keep (one with KV), abort every (n+1)-th sample
+               KV), keep (one with KV), abort every (n+1)-th sample, flush the prefix caches, return: samples that are
+               done come back with n more prompt tokens and as many to generate
     refill     samples that are handed out one per completion instead
+    chunked    chunked prefill
+    host       KV blocks that a rank can have at the host
+    keep       contexts stay in the prefix caches
+    ready      every so many-th sample comes with its KV and its first token (0: none)
+    again      at last all samples come back once more for each of these, with so many tokens
     """
 
     seed: int
@@ -70,22 +82,40 @@ class Case:
     samples: list[tuple[int, int, int]]
     actions: list[tuple[float, str, int]] = field(default_factory=list)
     refill: int = 0
+    chunked: bool = True
+    host: int = 0
+    keep: bool = False
+    ready: int = 0
+    again: tuple[int, ...] = ()
+
+    def comes_with_kv(self, number: int) -> bool:
+        return self.ready > 0 and number % self.ready == 0 and self.samples[number][2] > 1
 
     def kinds(self) -> list[tuple[Surface, int]]:
         """Engines of different speed, so that no two are ever in step."""
         rng = np.random.default_rng(self.seed)
         longest = max(prompt + response for _, prompt, response in self.samples)
+        longest += sum(2 * n + 2 for _, what, n in self.actions if what == "return") + sum(
+            2 * n + 2 for n in self.again
+        )
         capacity = (-(-longest // self.block) + self.spare) * self.block
         size = (self.ranks, self.slots, capacity, self.budget, self.block)
-        return [(random_surface(rng, *size).scaled(rng.uniform(0.5, 2.0)), 1) for _ in range(self.engines)]
+        more = {
+            "chunked_prefill": self.chunked,
+            "swap_capacity_tokens": self.host * self.block,
+            "swap_block_seconds": 1e-3,
+        }
+        return [
+            (replace(random_surface(rng, *size), **more).scaled(rng.uniform(0.5, 2.0)), 1) for _ in range(self.engines)
+        ]
 
 
 @dataclass
 class Day:
-    """What came of it."""
+    """What came of it; a sample and its prompt tokens are one turn."""
 
-    finish: dict[int, float]
-    start: dict[int, float]
+    finish: dict[tuple[int, int], float]
+    start: dict[tuple[int, int], float]
     counts: dict[str, float]
     aborted: dict[int, int]
 
@@ -101,9 +131,14 @@ def sample_lists(
 
 
 @st.composite
-def cases(draw: st.DrawFn, eventful: bool = True, refill: bool = False, wide: bool = False) -> Case:
+def cases(
+    draw: st.DrawFn, eventful: bool = True, refill: bool = False, wide: bool = False, pressed: bool = False
+) -> Case:
+    """`pressed`: contexts that are kept, swaps, KV that comes from elsewhere, prefill without chunks; little room."""
     samples = draw(sample_lists(st.integers(1, 120), st.integers(1, 150), 5))
     kinds = ["submit", "pause", "resume", "forget", "keep", "abort"]
+    if pressed:
+        kinds += ["return"] * 4 + ["flush", "submit"]
     gaps = st.one_of(st.just(0.0), st.floats(0.001, 1.5))
     action = st.tuples(gaps, st.sampled_from(kinds), st.integers(0, 8))
     return Case(
@@ -111,7 +146,7 @@ def cases(draw: st.DrawFn, eventful: bool = True, refill: bool = False, wide: bo
         ranks=draw(st.integers(2, 5) if wide else st.sampled_from([1, 1, 2, 3])),
         engines=draw(st.integers(1, 3)),
         slots=draw(st.integers(1, 12)),
-        spare=draw(st.one_of(st.integers(0, 10), st.just(500))),
+        spare=draw(st.integers(0, 20) if pressed else st.one_of(st.integers(0, 10), st.just(500))),
         budget=draw(st.sampled_from([16, 40, 100, 4096])),
         block=draw(st.sampled_from([1, 4, 16])),
         share=draw(st.booleans()),
@@ -119,6 +154,11 @@ def cases(draw: st.DrawFn, eventful: bool = True, refill: bool = False, wide: bo
         samples=samples,
         actions=draw(st.lists(action, max_size=12)) if eventful else [],
         refill=draw(st.integers(1, len(samples))) if refill else 0,
+        chunked=not pressed or draw(st.booleans()),
+        host=draw(st.integers(0, 40)) if pressed else 0,
+        keep=pressed,
+        ready=draw(st.integers(0, 4)) if pressed else 0,
+        again=tuple(draw(st.lists(st.integers(0, 40), max_size=2))) if pressed else (),
     )
 
 
@@ -126,12 +166,15 @@ def play_fleet(case: Case) -> Day:
     """The case on the simulator."""
     router = "group-sticky" if case.sticky else "least-loaded"
     fleet = Fleet(case.kinds(), router, share_prompts=case.share)
-    requests = [Request(i, group, prompt, response) for i, (group, prompt, response) in enumerate(case.samples)]
+    requests = []
+    for i, (group, prompt, response) in enumerate(case.samples):
+        ready = case.comes_with_kv(i)
+        requests.append(Request(i, group, prompt, response, int(ready), keep=case.keep, kv_ready=ready))
     later = requests[len(requests) - case.refill :] if case.refill else []
     waiting = requests[: len(requests) - case.refill] if case.refill else requests[:]
     done: list[tuple[float, Request]] = []
     aborted: dict[int, int] = {}
-    now, paused = 0.0, False
+    now, paused, returned = 0.0, False, 0
     for gap, what, n in case.actions:
         now += gap
         if gap:
@@ -150,6 +193,12 @@ def play_fleet(case: Case) -> Day:
         elif what == "abort":
             gone = fleet.abort({r.id for r in requests[::-1][:: n + 1]}, now)
             aborted |= {r.id: r.done for r in gone}
+        elif what == "flush":
+            fleet.flush_cache(now)
+        elif what == "return":
+            back = sorted((r for _, r in done[returned:]), key=lambda r: r.id)
+            returned = len(done)
+            fleet.submit([later_turn(r, n) for r in back], now)
     if paused:
         fleet.resume(now)
     fleet.submit(waiting, now)
@@ -162,23 +211,47 @@ def play_fleet(case: Case) -> Day:
         fleet.submit(later[: len(got)], fleet.now)
         del later[: len(got)]
     done += fleet.drain(fleet.now)
+    for n in case.again:
+        back = sorted((r for _, r in done[returned:]), key=lambda r: r.id)
+        returned = len(done)
+        fleet.submit([later_turn(r, n) for r in back], fleet.now)
+        done += fleet.drain(fleet.now)
     stats = fleet.stats
     return Day(
-        finish={r.id: t for t, r in done},
-        start={r.id: r.start for _, r in done},
+        finish={(r.id, r.prompt): t for t, r in done},
+        start={(r.id, r.prompt): r.start for _, r in done},
         counts={name: getattr(stats, name) for name in (*COUNTS, *SECONDS)},
         aborted=aborted,
     )
 
 
+def later_turn(r: Request, n: int) -> Request:
+    """The sample comes back with n more prompt tokens."""
+    whole = r.prompt + r.response
+    return Request(r.id, r.group, whole + n, n + 1, cached=whole, common=r.common, keep=True)
+
+
+def later_samples(fleet: ReferenceFleet, first: int, n: int) -> list[Sample]:
+    """The same on the reference, for all that are done since."""
+    back = sorted((s for _, s in fleet.done[first:]), key=lambda s: s.id)
+    whole = [s.prompt + s.response for s in back]
+    return [
+        Sample(s.id, s.group, tokens + n, n + 1, cached=tokens, common=s.common, keep=True)
+        for s, tokens in zip(back, whole, strict=True)
+    ]
+
+
 def play_reference(case: Case) -> Day:
     """The case on the reference."""
     fleet = ReferenceFleet(case.kinds(), share=case.share)
-    samples = [Sample(i, group, prompt, response) for i, (group, prompt, response) in enumerate(case.samples)]
+    samples = []
+    for i, (group, prompt, response) in enumerate(case.samples):
+        ready = case.comes_with_kv(i)
+        samples.append(Sample(i, group, prompt, response, int(ready), common=prompt, keep=case.keep, there=ready))
     later = samples[len(samples) - case.refill :] if case.refill else []
     waiting = samples[: len(samples) - case.refill] if case.refill else samples[:]
     aborted: dict[int, int] = {}
-    now, paused = 0.0, False
+    now, paused, returned = 0.0, False, 0
     for gap, what, n in case.actions:
         now += gap
         fleet.play(now)
@@ -196,6 +269,11 @@ def play_reference(case: Case) -> Day:
         elif what == "abort":
             gone = fleet.abort({s.id for s in samples[::-1][:: n + 1]})
             aborted |= {s.id: s.done for s in gone}
+        elif what == "flush":
+            fleet.flush()
+        elif what == "return":
+            fleet.submit(later_samples(fleet, returned, n), case.sticky)
+            returned = len(fleet.done)
     fleet.go_on()
     fleet.submit(waiting, case.sticky)
 
@@ -208,9 +286,13 @@ def play_reference(case: Case) -> Day:
     if later:
         fleet.submit(later, case.sticky)
         fleet.play(inf)
+    for n in case.again:
+        fleet.submit(later_samples(fleet, returned, n), case.sticky)
+        returned = len(fleet.done)
+        fleet.play(inf)
     return Day(
-        finish={s.id: t for t, s in fleet.done},
-        start={s.id: s.start if s.start is not None else -1.0 for _, s in fleet.done},
+        finish={(s.id, s.prompt): t for t, s in fleet.done},
+        start={(s.id, s.prompt): s.start if s.start is not None else -1.0 for _, s in fleet.done},
         counts={name: fleet.counts(theirs) for name, theirs in (COUNTS | SECONDS).items()},
         aborted=aborted,
     )

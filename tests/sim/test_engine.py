@@ -57,3 +57,16 @@ def test_looking_ahead_early(case: Case, quiet: int, nearest: int) -> None:
 @quick
 def test_refill_at_completions(case: Case) -> None:
     same(case)
+
+
+@given(cases(pressed=True))
+@quick
+def test_kept_contexts_swaps_whole_prompts(case: Case) -> None:
+    same(case)
+
+
+@given(cases(pressed=True), st.integers(0, 3), st.integers(1, 8))
+@quick
+def test_looking_ahead_with_kept_contexts(case: Case, quiet: int, nearest: int) -> None:
+    with patch.multiple("rlsim.sim.engine", QUIET=quiet, NEAREST=nearest, FARTHEST=16):
+        same(case)

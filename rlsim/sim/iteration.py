@@ -1,0 +1,70 @@
+"""One iteration that is more than decodes: prompt tokens, or KV blocks that are swapped with the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rlsim.sim.request import Request
+
+if TYPE_CHECKING:
+    from rlsim.sim.engine import Engine
+
+UNLIMITED = 1 << 62
+
+
+@dataclass(slots=True)
+class Iteration:
+    """What happens in it.
+
+    seconds      how long it takes; of it prefill_seconds and swap_seconds are what prompt tokens and swaps add
+    decodes      sequences that decode in it
+    chunks       (sample, prompt tokens)
+    tokens       prompt tokens, `again` of them had been prefilled before
+    """
+
+    seconds: float
+    prefill_seconds: float
+    swap_seconds: float
+    decodes: int
+    chunks: list[tuple[Request, int]]
+    tokens: int
+    again: int
+
+
+def compose(engine: Engine, k: int) -> Iteration:
+    """Iteration k: every rank's chunks beside its decodes, the slowest rank's time, and what all do together.
+
+    Without chunked prefill decodes wait while there are prompts.
+    """
+    rows, pace, many, surface = engine.rows, engine.pace, engine.many, engine.surface
+    mixed = surface.chunked_prefill
+    waits = not mixed and bool(engine.prefilling)
+    plain = slowest = 0.0 if waits else pace.slowest(k)
+    longest = 0.0  # with its swaps
+    chunks: list[tuple[Request, int]] = []
+    total = again = 0
+    pair = surface.prefill_pair_seconds
+    for rank in engine.prefilling:
+        tokens, pairs, repeated = rank.chunk(engine.budget - rank.b if mixed else UNLIMITED, chunks)
+        again += repeated
+        if tokens:
+            total += tokens
+            seconds = rows.prefill(tokens) + pair * pairs
+            if waits or not rank.b:
+                seconds += surface.prefill_base
+            else:
+                seconds += many.of(rank, k) if many else plain
+            if seconds > slowest:
+                slowest = seconds
+            if rank.moved:
+                longest = max(longest, seconds + rank.moved * surface.swap_block_seconds)
+    for rank in engine.moving:
+        own = (many.of(rank, k) if many else plain) if rank.b and not waits else 0.0
+        longest = max(longest, own + rank.moved * surface.swap_block_seconds)
+    decodes = 0 if waits else engine.batch
+    together = surface.joint_prefill(total, decodes) if many else 0.0
+    swap = max(0.0, longest - slowest)
+    return Iteration(
+        slowest + swap + rows.joint[decodes] + together, slowest - plain + together, swap, decodes, chunks, total, again
+    )
