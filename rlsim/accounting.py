@@ -72,20 +72,23 @@ def rates(steps: Sequence[Step], costs: Costs, efficiency: float = 1.0) -> dict[
 def utilization(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
     """Share of GPU-seconds with work: passes on the trainer, engines with requests on the rollout side.
 
-    Waiting, weight sync, offload and the controller are not work. `all`: over all GPUs that are paid for.
+    Waiting, weight sync, offload and the controller are not work. `all`: over all GPUs that are paid for, those of
+    other roles included.
     """
     wall = sum(s.seconds for s in steps)
-    trainer = sum(s.phases[n] for s in steps for n in ("logprob", "reference", "train")) / wall
+    passes = ("logprob", "reference", "train")
+    trainer = sum(s.phases[n] - s.exposed.get(n, 0.0) for s in steps for n in passes) / wall
     engines = sum(count for _, count in costs.engines)
     rollout = sum(s.counts.busy for s in steps) / (engines * wall)
     gpus = costs.gpus
     used = trainer * gpus.trainer + rollout * gpus.rollout
+    used += sum(seconds for s in steps for seconds in s.beside.values()) / wall
     return {"trainer": trainer, "rollout": rollout, "all": used / gpus.total}
 
 
 def mfu(steps: Sequence[Step], costs: Costs) -> float:
     """Model FLOPs of the updates / (their seconds · trainer GPUs · dense peak)."""
-    seconds = sum(s.phases["train"] for s in steps)
+    seconds = sum(s.phases["train"] - s.exposed.get("train", 0.0) for s in steps)
     return sum(s.flops for s in steps) / (seconds * costs.gpus.trainer * costs.peak_flops) if seconds else 0.0
 
 

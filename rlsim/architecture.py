@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -63,7 +63,8 @@ class ModelSpec:
 
     `intermediate` is the dense MLP's width; `tied`: the LM head is the embedding table; `layer_norms`: norm
     vectors of length H in a layer; `quantisation`: how the published checkpoint stores its weights, "" for
-    plain bf16. Layers for multi-token prediction are left out: they take no part in an RL step by default.
+    plain bf16; `outputs`: width of a head that is not the vocabulary's (1: a value or a reward). Layers for multi-token
+    prediction are left out: they take no part in an RL step by default.
     """
 
     name: str
@@ -79,10 +80,16 @@ class ModelSpec:
     source: str
     quantisation: str = ""
     layer_norms: int = 2
+    outputs: int | None = None
 
     @property
     def num_layers(self) -> int:
         return len(self.layers)
+
+    @property
+    def head_width(self) -> int:
+        """Rows of the head: the vocabulary, or the outputs of a value or reward head."""
+        return self.vocab if self.outputs is None else self.outputs
 
     @cached_property
     def moe_layers(self) -> int:
@@ -93,3 +100,8 @@ class ModelSpec:
     def windows(self) -> tuple[tuple[int | None, int], ...]:
         """(sliding-window length, number of layers with it), None = full attention."""
         return tuple(Counter(layer.window for layer in self.layers).items())
+
+
+def value_model(m: ModelSpec) -> ModelSpec:
+    """The same decoder with a head of one output per token: a critic or a reward model."""
+    return replace(m, outputs=1, tied=False)

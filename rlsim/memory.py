@@ -12,6 +12,14 @@ from rlsim.catalog.switch_orders import order_of
 from rlsim.memory_engine import engine_memory
 from rlsim.memory_fixes import nearest_change
 from rlsim.memory_report import GIB, Breakdown, EngineMemory, MemoryReport, Problem
+from rlsim.memory_roles import (
+    critic_beside,
+    host_roles,
+    own_breakdowns,
+    role_problems,
+    shared_moments,
+    staying_states,
+)
 from rlsim.memory_trainer import offloadable, reference_bytes, resident_states, state_bytes, trainer_moments
 from rlsim.sync_settings import sync_bucket
 
@@ -24,7 +32,10 @@ __all__ = ["Breakdown", "EngineMemory", "MemoryReport", "Problem", "check_memory
 def check_memory(system: System) -> MemoryReport:
     """The report, its problems with the nearest change that fits, found by trying."""
     report = measure(system)
-    problems = tuple(replace(p, fix=nearest_change(system, p, report, measure)) for p in report.problems)
+    problems = tuple(
+        p if p.role in report.roles else replace(p, fix=nearest_change(system, p, report, measure))
+        for p in report.problems
+    )
     return replace(report, problems=problems)
 
 
@@ -32,7 +43,8 @@ def measure(system: System) -> MemoryReport:
     """The report, its problems without a fix."""
     resident = resident_bytes(system)
     engines = tuple(engine_memory(system, part, resident) for part in system.rollout)
-    moments = trainer_moments(system, asleep_bytes(system))
+    asleep = asleep_bytes(system)
+    moments = {**trainer_moments(system, asleep, critic_beside(system)), **shared_moments(system, asleep)}
     trainer = max(moments.values(), key=lambda breakdown: breakdown.total)
     rollout = max((engine.breakdown for engine in engines), key=lambda breakdown: breakdown.total)
     moments["rollout"] = rollout
@@ -40,14 +52,15 @@ def measure(system: System) -> MemoryReport:
         moments["weight sync"] = switch_moment(system)
         if moments["weight sync"].total > rollout.total:
             rollout = moments["weight sync"]
-    host = host_memory(system)
+    host, roles = host_memory(system), own_breakdowns(system)
     problems = (
         *_trainer_problem(system, trainer),
         *_engine_problems(system, engines),
         *_switch_problem(system, moments),
         *_host_problem(system, host),
+        *role_problems(system, roles),
     )
-    return MemoryReport(trainer, rollout, host, problems, engines, moments)
+    return MemoryReport(trainer, rollout, host, problems, engines, moments, roles)
 
 
 # Co-located ----------
@@ -57,10 +70,7 @@ def resident_bytes(system: System) -> float:
     """Bytes of the trainer on a GPU while the engine runs: what the offload block leaves, context and communicators."""
     if not system.colocated:
         return 0.0
-    leaves = offloadable(system)
-    stages = (resident_states(system, stage) for stage in range(system.trainer.pp))
-    states = max(sum(size for role, size in parts.items() if not leaves[role]) for parts in stages)
-    return states + _process_bytes(system)
+    return staying_states(system) + sum(critic_beside(system).values()) + _process_bytes(system)
 
 
 def asleep_bytes(system: System) -> float:
@@ -82,7 +92,7 @@ def switch_moment(system: System) -> Breakdown:
     engine = max(breakdown.parts["weights"] for breakdown in _engine_breakdowns(system))
     parts = {
         "trainer weights": weights,
-        "trainer resident": stay + _process_bytes(system),
+        "trainer resident": stay + sum(critic_beside(system).values()) + _process_bytes(system),
         "engine weights": engine,
         "weight sync buffer": 2 * sync_bucket(system.scenario),
         "engine asleep": asleep_bytes(system),
@@ -122,6 +132,7 @@ def host_memory(system: System) -> Breakdown:
         parts["sleeping engine weights"] = gpus * max(e.parts["weights"] for e in _engine_breakdowns(system))
     if scenario.workload.reference_model and scenario.roles.reference is None:
         parts["reference weights"] = gpus * max(reference_bytes(system, s) for s in range(system.trainer.pp))
+    parts |= host_roles(system, gpus)
     return Breakdown(parts, "rollout" if system.colocated else "train", max(parts, key=lambda role: parts[role]))
 
 

@@ -13,7 +13,7 @@ class Breakdown:
     """Bytes by role on the busiest GPU (or node), at the moment of the step when they are most.
 
     parts   role -> bytes, in a fixed order
-    moment  "train", "logprob", "reference", "rollout", "weight sync"
+    moment  "train", "logprob", "reference", "critic values", "critic update", "reward", "rollout", "weight sync"
     cause   one phrase: what makes the peak
     """
 
@@ -75,7 +75,7 @@ class MemoryReport:
     """Bytes of all roles before anything is simulated.
 
     trainer, rollout: the busiest GPU of each side at its peak; host: the fullest node. moments: every moment looked
-    at. KV figures are those of the tightest kind of engine.
+    at. roles: models on GPUs of their own. KV figures are those of the tightest kind of engine.
     """
 
     trainer: Breakdown
@@ -84,6 +84,7 @@ class MemoryReport:
     problems: tuple[Problem, ...]
     engines: tuple[EngineMemory, ...]
     moments: Mapping[str, Breakdown] = field(default_factory=dict)
+    roles: Mapping[str, Breakdown] = field(default_factory=dict)
 
     @property
     def tightest(self) -> EngineMemory:

@@ -155,36 +155,40 @@ def logits_bytes(system: System, stage: int, tokens: float, per_element: float) 
     layout = system.trainer
     if stage != layout.pp - 1:
         return 0.0
-    return tokens / layout.sequence_split * system.model.vocab / layout.tp * per_element
+    return tokens / layout.sequence_split * system.model.head_width / layout.tp * per_element
 
 
 # Moments ----------
 
 
-def trainer_moments(system: System, asleep: float) -> dict[str, Breakdown]:
+def trainer_moments(
+    system: System, asleep: float, beside: Mapping[str, float] | None = None
+) -> dict[str, Breakdown]:
     """The training, log-prob and reference passes, each on its fullest stage.
 
     `asleep`: bytes that a co-located engine keeps on the GPU while it sleeps. The reference model's weights wait on
     the host and come in beside the policy's for their pass. Gradients and optimizer states stay where they are.
+    `beside`: bytes by role of other models on the same GPU.
     """
-    moments = {"train": _fullest(system, "train", asleep)}
+    resident = {**(beside or {}), "engine asleep": asleep}
+    moments = {"train": _fullest(system, "train", resident)}
     workload = system.scenario.workload
     if workload.logprob != "rollout":
-        moments["logprob"] = _fullest(system, "logprob", asleep)
+        moments["logprob"] = _fullest(system, "logprob", resident)
     if workload.reference_model and system.scenario.roles.reference is None:
-        moments["reference"] = _fullest(system, "reference", asleep)
+        moments["reference"] = _fullest(system, "reference", resident)
     return moments
 
 
-def _fullest(system: System, moment: str, asleep: float) -> Breakdown:
-    stages = [_stage_parts(system, moment, stage, asleep) for stage in range(system.trainer.pp)]
+def _fullest(system: System, moment: str, resident: Mapping[str, float]) -> Breakdown:
+    stages = [_stage_parts(system, moment, stage, resident) for stage in range(system.trainer.pp)]
     stage = max(range(len(stages)), key=lambda s: sum(stages[s].values()))
     parts = stages[stage]
     largest = max(parts, key=lambda role: parts[role])
     return Breakdown(parts, moment, _cause(system, moment, stage, largest))
 
 
-def _stage_parts(system: System, moment: str, stage: int, asleep: float) -> dict[str, float]:
+def _stage_parts(system: System, moment: str, stage: int, resident: Mapping[str, float]) -> dict[str, float]:
     value = system.profile.value
     parts = resident_states(system, stage)
     if moment == "train":
@@ -202,7 +206,7 @@ def _stage_parts(system: System, moment: str, stage: int, asleep: float) -> dict
     parts["communication buffers"] = communication_bytes(system)
     parts["context"] = value("cuda_context_bytes")
     parts["allocator slack"] = value("allocator_slack") * moving
-    parts["engine asleep"] = asleep
+    parts |= resident
     return {role: size for role, size in parts.items() if size > 0}
 
 

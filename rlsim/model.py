@@ -150,8 +150,8 @@ def embedding_parameters(m: ModelSpec) -> int:
 
 
 def head_parameters(m: ModelSpec) -> int:
-    """LM head: V·H, 0 where it is tied to the embedding."""
-    return 0 if m.tied else m.vocab * m.hidden
+    """Head: V·H (a value or reward head 1·H), 0 where it is tied to the embedding."""
+    return 0 if m.tied else m.head_width * m.hidden
 
 
 def layer_parameters(m: ModelSpec, layer: int) -> tuple[int, int]:
@@ -173,7 +173,7 @@ def matmul_weights_per_token(m: ModelSpec) -> int:
     or not); the embedding table, norms and biases never.
     """
     dense_layers = m.num_layers - m.moe_layers
-    total = m.num_layers * attention_matmul_weights(m) + dense_layers * mlp_parameters(m) + m.vocab * m.hidden
+    total = m.num_layers * attention_matmul_weights(m) + dense_layers * mlp_parameters(m) + m.head_width * m.hidden
     if m.experts is not None:
         e = m.experts
         width = e.top_k * e.intermediate + e.shared_intermediate

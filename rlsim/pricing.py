@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from rlsim.costs.controller import ControllerCosts, controller_costs
 from rlsim.costs.kernels import kernels_for
 from rlsim.costs.offload import switch_cost
 from rlsim.costs.reward import reward_costs
+from rlsim.costs.roles import critic_costs, replica_costs, scoring_passes
 from rlsim.costs.rollout import engine_surface
 from rlsim.costs.spreads import Typical, phase_spreads
 from rlsim.costs.switch_ledger import SwitchCost
@@ -26,8 +28,8 @@ from rlsim.workload import WorkloadLengths, sample_batch
 
 def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Costs:
     """Seconds of everything that a step is made of. `lengths` gives the typical batch that the ranges are taken at."""
-    kernels = kernels_for(system.trainer_pool.gpu, roofline_only=system.scenario.costs.kernels == "roofline")
-    training = TrainingCosts(system, kernels)
+    kernels_of = partial(kernels_for, roofline_only=system.scenario.costs.kernels == "roofline")
+    training = TrainingCosts(system, kernels_of(system.trainer_pool.gpu))
     engines = tuple(
         (engine_surface(system, part, memory.kv_tokens_per_rank), part.layout.engines) for part in system.rollout
     )
@@ -50,6 +52,10 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         hbm_bytes=system.trainer_pool.gpu.hbm_bytes,
         spreads=phase_spreads(system.profile, typical),
         assumptions=_assumptions(system, lengths, surfaces),
+        critic=critic_costs(system, kernels_of),
+        reference=replica_costs(system, "reference", kernels_of),
+        reward_model=replica_costs(system, "reward_model", kernels_of),
+        scoring=scoring_passes(system, kernels_of),
     )
 
 

@@ -63,10 +63,9 @@ class System:
 
     @property
     def gpus(self) -> int:
-        """GPUs that are paid for: the shared group, or both roles together."""
-        if self.colocated:
-            return self.trainer.gpus
-        return self.trainer.gpus + sum(part.layout.engines * part.layout.gpus_per_engine for part in self.rollout)
+        """GPUs that are paid for: the shared group, or trainer and rollout together, and what other roles have."""
+        rollout = 0 if self.colocated else sum(part.layout.engines * part.layout.gpus_per_engine for part in self.rollout)
+        return self.trainer.gpus + rollout + self.scenario.roles.gpus
 
 
 def resolve(scenario: Scenario) -> System:

@@ -49,7 +49,7 @@ def tensors(m: ModelSpec) -> tuple[TensorSpec, ...]:
             found += [TensorSpec(prefix + n, shape, i, "expert", e) for n, shape, e in experts]
     found.append(TensorSpec("model.norm.weight", (m.hidden,), -1, "norm"))
     if not m.tied:
-        found.append(TensorSpec("lm_head.weight", (m.vocab, m.hidden), -1, "head"))
+        found.append(TensorSpec("lm_head.weight", (m.head_width, m.hidden), -1, "head"))
     return tuple(found)
 
 

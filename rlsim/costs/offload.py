@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
-from rlsim.catalog.switch_orders import order_of
-from rlsim.costs.switch_ledger import NO_SWITCH, HostLink, StateBytes, SwitchCost, ledger, switch
+from rlsim.catalog.switch_orders import SwitchOrder, order_of
+from rlsim.costs.switch_ledger import (
+    NO_SWITCH,
+    HostLink,
+    StateBytes,
+    SwitchCost,
+    SwitchRow,
+    engine_rows,
+    state_rows,
+    switch,
+)
 from rlsim.dtypes import BYTES
 from rlsim.memory_trainer import offloadable
 from rlsim.memory_trainer import state_bytes as trainer_states
@@ -15,21 +24,28 @@ def switch_cost(system: System) -> SwitchCost:
     """The switch of a co-located system; nothing when the roles have their own GPUs."""
     if not system.colocated:
         return NO_SWITCH
-    scenario = system.scenario
-    order = order_of(scenario.framework.name, system.trainer.backend)
-    if not scenario.offload.pinned:
-        order = order.pageable()
-    state, leaves = state_bytes(system), offloadable(system)
-    link = host_link(system)
-    rows = ledger(
-        state,
-        order,
-        link,
+    state, link = state_bytes(system), host_link(system)
+    rows = (*trainer_rows(system), *engine_rows(state, _order(system), link))
+    return switch(rows, link, needed=offload_needed(system, state))
+
+
+def trainer_rows(system: System) -> tuple[SwitchRow, ...]:
+    """The trainer's part of the ledger: its states, as far as the scenario and the framework let them leave."""
+    leaves = offloadable(system)
+    return state_rows(
+        state_bytes(system),
+        _order(system),
+        host_link(system),
         optimizer=leaves["optimizer states"],
         parameters=leaves["weights"],
         gradients=leaves["gradients"],
     )
-    return switch(rows, link, needed=offload_needed(system, state))
+
+
+def _order(system: System) -> SwitchOrder:
+    """The framework's habits, with the kind of host memory that the scenario asks for."""
+    order = order_of(system.scenario.framework.name, system.trainer.backend)
+    return order if system.scenario.offload.pinned else order.pageable()
 
 
 def state_bytes(system: System) -> StateBytes:

@@ -61,6 +61,11 @@ def reward_costs(system: System) -> RewardCosts:
     last answer, at no time of its own; a trace's own seconds come with its batches.
     """
     reward = system.scenario.workload.reward
+    model = system.scenario.roles.reward_model
+    if reward.kind == "model" and model is not None:
+        # its replicas take the seconds that come with the batch; on the trainer's GPUs it has a pass of its own
+        replicas = model.gpus // (model.tp * model.pp) if model.gpus else None
+        return RewardCosts(reward.kind, replicas, constant_seconds(0.0))
     if reward.kind == "environment":
         return RewardCosts(reward.kind, None, constant_seconds(0.0), streaming=reward.streaming)
     if reward.seconds is not None:

@@ -101,7 +101,7 @@ class SwitchCost:
 NO_SWITCH = SwitchCost(0.0, 0.0, (), 0.0, 0.0, False, {})
 
 
-def ledger(
+def state_rows(
     state: StateBytes,
     order: SwitchOrder,
     link: HostLink,
@@ -110,10 +110,9 @@ def ledger(
     parameters: bool,
     gradients: bool,
 ) -> tuple[SwitchRow, ...]:
-    """Rows of the switch; `optimizer`, `parameters`, `gradients`: whether the scenario lets that role go.
+    """Rows of a trained model; `optimizer`, `parameters`, `gradients`: whether the scenario lets that role go.
 
-    seconds of a moved role = bytes / copy rate; of a mapped one = bytes * map time. vLLM's sleep level 1 also
-    page-locks the buffer that it copies the engine's weights into. Source: section B of the frameworks'
+    seconds of a moved role = bytes / copy rate; of a mapped one = bytes * map time. Source: section B of the frameworks'
     weight-sync reading (vLLM, SGLang torch_memory_saver, verl, slime, OpenRLHF, NeMo-RL).
     """
     rows = []
@@ -126,9 +125,14 @@ def ledger(
             rows.append(_mapped("gradients", state.gradients, link))
     if parameters:
         rows.append(_parameters(state.parameters, order, link))
-    rows.append(_engine_weights(state.engine_weights, order, link))
-    rows.append(_mapped("KV cache", state.kv_cache, link))
     return tuple(rows)
+
+
+def engine_rows(state: StateBytes, order: SwitchOrder, link: HostLink) -> tuple[SwitchRow, ...]:
+    """Rows of the engine, which sleeps and wakes. vLLM's sleep level 1 also page-locks the buffer that it copies the
+    weights into.
+    """
+    return _engine_weights(state.engine_weights, order, link), _mapped("KV cache", state.kv_cache, link)
 
 
 def switch(rows: tuple[SwitchRow, ...], link: HostLink, *, needed: bool) -> SwitchCost:

@@ -28,6 +28,9 @@ from rlsim.memory_trainer import reference_bytes
 if TYPE_CHECKING:
     from rlsim.system import System
 
+WAIT_ON_HOST = ("reference", "reward")
+"""Roles on the trainer's GPUs whose weights wait on the host for their pass."""
+
 
 @dataclass(frozen=True)
 class StepTime:
@@ -74,10 +77,10 @@ class TrainingCosts:
     def logprob(self, lengths: Ints, role: str = "actor") -> StepTime:
         """One forward over the whole batch with its own micro-batches.
 
-        The reference costs what the actor does, and its weights come in from the host first: part `reference_in`.
+        The weights of a reference or reward model come in from the host first: part `reference_in`.
         """
         step = self._step(np.asarray(lengths, dtype=np.int64), train=False)
-        if role != "reference" or not len(lengths):
+        if role not in WAIT_ON_HOST or not len(lengths):
             return step
         return replace(
             step,
@@ -250,16 +253,13 @@ class TrainingCosts:
 
 
 def reference_seconds(system: System) -> float:
-    """Seconds to bring the reference model's weights in for their pass; the host keeps its copy, so nothing goes back.
+    """Seconds to bring a forward-only model's weights in for its pass; the host keeps its copy, so nothing goes back.
 
     max over stages of the rank's bf16 slice (or shard) / host copy rate, all GPUs of a node at once: the rate of the
     switch's copies.
     """
-    scenario = system.scenario
-    if not scenario.workload.reference_model or scenario.roles.reference is not None:
-        return 0.0
     size = max(reference_bytes(system, stage) for stage in range(system.trainer.pp))
-    return size / host_link(system).copy_rate(scenario.offload.pinned)
+    return size / host_link(system).copy_rate(system.scenario.offload.pinned)
 
 
 def _ends_of(first: Floats, last: Floats, stages: int) -> Floats:

@@ -66,7 +66,7 @@ def head_seconds(case: Case, tokens: Floats, backward: bool) -> tuple[Floats, Fl
     GEMM [rows, H] x [H, V/tp] in bf16, three times with a backward. Then `logits_passes` over rows·V/tp fp32 values
     (cast, temperature, log-softmax, its gradient), half of them without a backward.
     """
-    width = max(1, case.model.vocab // case.layout.tp)
+    width = max(1, case.model.head_width // case.layout.tp)
     gemm = Gemm(width, case.model.hidden, case.rows, "column", precise=True)
     rows = tokens * gemm.share
     seconds, source = one_gemm(case, rows, gemm.n, gemm.k, "bf16")

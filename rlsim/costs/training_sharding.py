@@ -112,8 +112,9 @@ def end_parameters(case: Case) -> tuple[float, float]:
 
     FSDP2's root unit, and what ZeRO-3 gathers outside the layers.
     """
-    table = case.model.vocab * case.model.hidden / case.layout.tp
-    return table, 0.0 if case.model.tied and case.layout.pp == 1 else table
+    m, tp = case.model, case.layout.tp
+    table = m.vocab * m.hidden / tp
+    return table, 0.0 if m.tied and case.layout.pp == 1 else m.head_width * m.hidden / tp
 
 
 def update_traffic(case: Case, stage: int) -> tuple[float, float]:

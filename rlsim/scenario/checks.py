@@ -47,7 +47,8 @@ def roles_fit_cluster(s: Scenario) -> Iterator[Complaint]:
     """Co-located: both roles have the same GPUs; disaggregated: together no more than there are."""
     if s.cluster.pools:
         return
-    total, training, rolling = s.cluster.gpus, s.trainer.gpus, sum(entry.gpus for entry in s.rollout)
+    total, training, rolling = s.cluster.gpus - s.roles.gpus, s.trainer.gpus, sum(entry.gpus for entry in s.rollout)
+    rest = f" beside the {s.roles.gpus} of other roles" if s.roles.gpus else ""
     if s.placement == "colocated":
         if training != rolling:
             yield _wrong(
@@ -57,13 +58,48 @@ def roles_fit_cluster(s: Scenario) -> Iterator[Complaint]:
             )
         for key, gpus in (("trainer.gpus", training), ("rollout.gpus", rolling)):
             if gpus > total:
-                yield _wrong(key, f"{gpus} GPUs, but the cluster has {total}", f"at most {total}")
+                yield _wrong(key, f"{gpus} GPUs, but the cluster has {total}{rest}", f"at most {total}")
     elif training + rolling > total:
         fix = f"trainer.gpus + rollout.gpus ≤ {total}"
         if training < total:
             fix += f", for example rollout.gpus: {total - training}"
-        message = f"trainer {training} + rollout {rolling} = {training + rolling} GPUs, but the cluster has {total}"
+        message = f"trainer {training} + rollout {rolling} = {training + rolling} GPUs, but the cluster has {total}{rest}"
         yield _wrong("rollout.gpus", message, fix)
+
+
+def roles_have_work(s: Scenario) -> Iterator[Complaint]:
+    """A role is described only where the step needs that model."""
+    needs = {
+        "critic": (s.workload.algorithm == "ppo", "algorithm is grpo, which has no critic", "algorithm: ppo"),
+        "reference": (s.workload.reference_model, "there is no reference pass", "reference_model: true"),
+        "reward_model": (
+            s.workload.reward.kind == "model",
+            f"reward.kind is {s.workload.reward.kind}",
+            "reward: {kind: model}",
+        ),
+    }
+    for name, (needed, message, fix) in needs.items():
+        if getattr(s.roles, name) is not None and not needed:
+            yield _wrong(f"roles.{name}", message, f"workload.{fix}, or delete roles.{name}")
+    if s.roles.reference is not None and s.roles.reference.gpus is None:
+        yield _wrong("roles.reference", "without GPUs of its own the reference is as if left out", "give it gpus")
+
+
+def roles_are_whole_replicas(s: Scenario) -> Iterator[Complaint]:
+    """tp·pp divides a role's GPUs; both need GPUs of its own."""
+    for name in ("critic", "reference", "reward_model"):
+        role = getattr(s.roles, name)
+        if role is None:
+            continue
+        if role.gpus is None:
+            for key in ("tp", "pp", "pool"):
+                if key in role.model_fields_set:
+                    yield _wrong(f"roles.{name}.{key}", "the role has the trainer's GPUs and layout", "give it gpus")
+        elif role.gpus % (role.tp * role.pp):
+            whole = -(-role.gpus // (role.tp * role.pp)) * role.tp * role.pp
+            yield _wrong(
+                f"roles.{name}.gpus", f"tp {role.tp} · pp {role.pp} does not divide {role.gpus} GPUs", f"gpus: {whole}"
+            )
 
 
 def mini_batches_divide(s: Scenario) -> Iterator[Complaint]:
@@ -208,6 +244,8 @@ CHECKS: tuple[Check, ...] = (
     schedule_suits_placement,
     nodes_are_whole,
     roles_fit_cluster,
+    roles_have_work,
+    roles_are_whole_replicas,
     mini_batches_divide,
     mini_batch_feeds_ranks,
     backend_has_option,

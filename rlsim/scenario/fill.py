@@ -19,6 +19,8 @@ def _role_gpus(data: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(cluster, dict) or not isinstance(trainer, dict) or not isinstance(rollout, dict):
         return data
     total, training, rolling = cluster.get("gpus"), trainer.get("gpus"), rollout.get("gpus")
+    if _whole(total):
+        total = max(1, total - _other_gpus(data.get("roles")))
     if not _whole(total) or (training is None and rolling is None and not _colocated(data)):
         return data
     if training is None:
@@ -26,6 +28,13 @@ def _role_gpus(data: dict[str, Any]) -> dict[str, Any]:
     if rolling is None:
         rolling = _partner(data, total, training)
     return {**data, "trainer": {**trainer, "gpus": training}, "rollout": {**rollout, "gpus": rolling}}
+
+
+def _other_gpus(roles: Any) -> int:
+    """GPUs that critic, reference and reward model have to themselves."""
+    given = roles.values() if isinstance(roles, dict) else ()
+    own = [role.get("gpus") for role in given if isinstance(role, dict)]
+    return sum(gpus for gpus in own if _whole(gpus))
 
 
 def _partner(data: dict[str, Any], total: int, gpus: Any) -> int:

@@ -166,21 +166,29 @@ class RolloutEntry(Block):
 
 
 class Role(Block):
-    """A model with GPUs of its own."""
+    """A model besides the policy; with `gpus` it has GPUs of its own."""
 
     model: str | None = item(None, "model of the role: default the policy's")
     pool: str | None = item(None, "pool of the role")
-    gpus: int = needed("GPUs of the role", unit="GPUs", ge=1)
+    gpus: int | None = item(None, "GPUs of the role: default it takes turns on the trainer's", unit="GPUs", ge=1)
     tp: int = item(1, "tensor parallel size of the role", unit="GPUs", ge=1)
     pp: int = item(1, "pipeline parallel size of the role", unit="stages", ge=1)
 
 
 class Roles(Block):
-    """Roles that do not share the trainer's GPUs."""
+    """Models besides the policy: which, and on which GPUs."""
 
-    reference: Role | None = item(None, "reference model on GPUs of its own; default shares the trainer")
-    reward_model: Role | None = item(None, "reward model on GPUs of its own")
-    critic: Role | None = item(None, "critic on GPUs of its own")
+    reference: Role | None = item(None, "reference model (workload.reference_model): default on the trainer's GPUs")
+    reward_model: Role | None = item(
+        None, "reward model that is simulated (reward.kind: model); else reward.seconds says what a sample takes"
+    )
+    critic: Role | None = item(None, "critic (algorithm: ppo): default of the policy's size, on the trainer's GPUs")
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that roles have to themselves."""
+        given = (self.reference, self.reward_model, self.critic)
+        return sum(role.gpus or 0 for role in given if role is not None)
 
 
 class OverSampling(Block):

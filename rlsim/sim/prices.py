@@ -108,6 +108,37 @@ class Breakdown(Protocol):
     def parts(self) -> Mapping[str, float]: ...
 
 
+class Critic(Protocol):
+    """PPO's critic. `logprob` of its passes is the values forward; gpus: of its own, 0 where it has the trainer's.
+
+    onload, offload: its states in before its passes and out after them (co-located on the trainer's GPUs).
+    """
+
+    @property
+    def passes(self) -> Training: ...
+    @property
+    def gpus(self) -> int: ...
+    @property
+    def onload_seconds(self) -> float: ...
+    @property
+    def offload_seconds(self) -> float: ...
+
+
+class Replicas(Protocol):
+    """A forward-only model on GPUs of its own: `workers` replicas, each with one sample at a time."""
+
+    @property
+    def gpus(self) -> int: ...
+    @property
+    def workers(self) -> int: ...
+    @property
+    def sources(self) -> Mapping[str, float]:
+        """Shares by provenance."""
+        ...
+
+    def seconds(self, tokens: Tokens) -> npt.NDArray[np.float64]: ...
+
+
 class Memory(Protocol):
     @property
     def trainer(self) -> Breakdown: ...
@@ -138,6 +169,10 @@ class Costs:
     gpu_hour     dollars per GPU-hour
     peak_flops   dense peak of one trainer GPU in the training precision, FLOP/s
     hbm_bytes    memory of one GPU
+    critic       PPO's critic
+    reference    the reference model where it has GPUs of its own
+    reward_model the reward model where it has GPUs of its own
+    scoring      the reward model on the trainer's GPUs: one forward over the batch before the log-probs
     spreads      phase -> (10th, 90th percentile) of its true duration over the predicted one
     """
 
@@ -154,3 +189,7 @@ class Costs:
     hbm_bytes: float
     spreads: Mapping[str, Spread] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
+    critic: Critic | None = None
+    reference: Replicas | None = None
+    reward_model: Replicas | None = None
+    scoring: Training | None = None

@@ -53,7 +53,11 @@ class PoolCounts:
 
 @dataclass
 class Step:
-    """One step of the trainer: from the end of the last update to the end of its own."""
+    """One step of the trainer: from the end of the last update to the end of its own.
+
+    exposed   of a label's seconds, those in which the trainer's GPUs wait for a model on GPUs of its own
+    beside    busy GPU-seconds of such models, by role
+    """
 
     index: int
     start: float
@@ -70,6 +74,8 @@ class Step:
     dropped: dict[str, int] = field(default_factory=dict)
     aborted: int = 0
     wasted: int = 0
+    exposed: dict[str, float] = field(default_factory=dict)
+    beside: dict[str, float] = field(default_factory=dict)
 
     @property
     def seconds(self) -> float:
@@ -139,6 +145,16 @@ class Recorder:
             self.span("generate", "rollout", start, end, "rollout")
         elif not self.colocated:
             self.span(label, "rollout", start, end)
+
+    def exposed(self, label: str, start: float, end: float) -> None:
+        """The trainer waits under `label` for a model on other GPUs."""
+        if end > start:
+            self.phase(label, start, end, None)
+            self.step.exposed[label] = self.step.exposed.get(label, 0.0) + end - start
+
+    def beside(self, role: str, gpu_seconds: float) -> None:
+        """A model on GPUs of its own was busy for this step."""
+        self.step.beside[role] = self.step.beside.get(role, 0.0) + gpu_seconds
 
     def price(self, sources: Mapping[str, float]) -> None:
         """Provenance of seconds of this step, by source."""

@@ -8,7 +8,7 @@ from rlsim.sim.trainer import Process
 
 
 def synchronous(loop: Loop, batches: Batches, steps: int) -> Process:
-    """[offload] -> weight sync -> rollout -> rest of the reward -> [onload] -> log-probs -> updates.
+    """[offload] -> weight sync -> rollout -> rest of the reward -> [critic, onload] -> log-probs -> updates.
 
     On two pools it is the same without what is in brackets. Step time = the sum.
     """
@@ -22,8 +22,6 @@ def synchronous(loop: Loop, batches: Batches, steps: int) -> Process:
         batch = batches.take()
         yield from trainer.wait("rollout", batch.ended)
         yield from trainer.wait("reward", batch.scored)
-        if switch:
-            yield from trainer.stage("onload", switch.onload_seconds)
         yield from trainer.train(batch.ids)
         loop.end_step(batch.tail)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,13 +11,16 @@ from simpy import Event
 from rlsim.sim import ledger as fates
 from rlsim.sim.clock import Clock
 from rlsim.sim.ledger import Ints, Ledger
-from rlsim.sim.prices import Costs, StepTime
+from rlsim.sim.prices import Costs, StepTime, Training
 from rlsim.sim.recorder import Recorder
+from rlsim.sim.roles import OwnCritic, OwnReference
 from rlsim.sim.settings import Settings
 from rlsim.sim.versions import Versions
 
 Process = Generator[Event, Any, None]
-CALLS = 4  # worker-group calls of a step: generate, reward, update, weight sync; a log-prob pass is one more
+Awaited = tuple[float, Mapping[str, float]]  # a moment, and the provenance of what is there by then
+NOTHING: Awaited = (0.0, {})
+CALLS = 4  # worker-group calls of a step: generate, reward, update, weight sync; every further pass is one more
 
 
 class Trainer:
@@ -39,6 +42,9 @@ class Trainer:
         self.versions = versions
         self.recorder = recorder
         self.updates = 0
+        own_critic = costs.critic is not None and costs.critic.gpus > 0
+        self.own_critic = OwnCritic(costs.critic, recorder) if costs.critic and own_critic else None
+        self.own_reference = OwnReference(costs.reference, recorder) if costs.reference else None
 
     def stage(self, label: str, seconds: float, track: str = "trainer") -> Process:
         """Spend seconds under one label of the trainer group's clock."""
@@ -55,22 +61,66 @@ class Trainer:
             self.recorder.phase(label, start, until, None)
 
     def train(self, ids: Ints) -> Process:
-        """One step on the samples int64[groups, group_size]: controller, log-probs, mini-batches x epochs."""
+        """One step on the samples int64[groups, group_size].
+
+        Controller, the reward model's and the critic's passes where they share these GPUs, [onload], log-probs, mini-
+        batches x epochs. A model on GPUs of its own runs beside that; what is not there in time is waited for.
+        """
         settings, training = self.settings, self.costs.training
         lengths = self.ledger["prompt"][ids] + self.ledger["response"][ids]
         self._note(ids, int(lengths.sum()))
         yield from self.stage("other", self._controller_seconds(lengths), "controller")
         whole = lengths.ravel()
+        if self.costs.scoring:
+            yield from self._pass("reward", self.costs.scoring.logprob(whole, "reward"))
+        values, critic = yield from self._critic(lengths)
+        if settings.colocated:
+            yield from self.stage("onload", self.costs.switch.onload_seconds)
         if settings.recompute:
             yield from self._pass("logprob", training.logprob(whole, "actor"))
-        if settings.reference:
+        if self.own_reference and self.costs.reference:
+            yield from self._expose("reference", self.own_reference.there(self.ledger, ids), self.costs.reference.sources)
+        elif settings.reference:
             yield from self._pass("reference", training.logprob(whole, "reference"))
-        prices = [training.update(part.ravel()) for part in np.array_split(lengths, settings.mini_batches)]
-        for _ in range(settings.epochs):
+        yield from self._expose("logprob", *values)
+        yield from self._updates(training, lengths)
+        yield from self._expose("train", *critic)
+
+    def _updates(self, training: Training, lengths: Ints) -> Process:
+        prices = [training.update(part.ravel()) for part in np.array_split(lengths, self.settings.mini_batches)]
+        for _ in range(self.settings.epochs):
             for price in prices:
                 yield from self._pass("train", price)
                 self.recorder.step.flops += price.flops
-                self.updates += 1
+                self.updates += training is self.costs.training
+
+    def _critic(self, lengths: Ints) -> Generator[Event, Any, tuple[Awaited, Awaited]]:
+        """The critic's part of the step; returns what the policy has to wait for: (values, critic's updates).
+
+        On the trainer's GPUs it goes first, its states coming in and leaving again, and nothing is left to wait for.
+        """
+        critic = self.costs.critic
+        if critic is None:
+            return NOTHING, NOTHING
+        if self.own_critic:
+            values = critic.passes.logprob(lengths.ravel(), "critic")
+            parts = np.array_split(lengths, self.settings.mini_batches)
+            updates = [critic.passes.update(part.ravel()) for part in parts]
+            there, done = self.own_critic.run(self.clock.now, values, updates * self.settings.epochs)
+            return (there, values.sources), (done, updates[0].sources)
+        yield from self.stage("onload", critic.onload_seconds)
+        yield from self._pass("logprob", critic.passes.logprob(lengths.ravel(), "critic"))
+        yield from self._updates(critic.passes, lengths)
+        yield from self.stage("offload", critic.offload_seconds)
+        return NOTHING, NOTHING
+
+    def _expose(self, label: str, until: float, sources: Mapping[str, float]) -> Process:
+        """Wait under `label` for a model on other GPUs; the wait rests on what that model's seconds rest on."""
+        start, whole = self.clock.now, sum(sources.values())
+        if until > start:
+            yield self.clock.at(until)
+            self.recorder.exposed(label, start, until)
+            self.recorder.price({source: (until - start) * share / whole for source, share in sources.items() if whole})
 
     def _pass(self, label: str, price: StepTime) -> Process:
         self.recorder.price(price.sources)
@@ -80,6 +130,7 @@ class Trainer:
         """Fixed cost, one dispatch per worker-group call, and the batch through the driver."""
         controller = self.costs.controller
         calls = CALLS + self.settings.recompute + self.settings.reference
+        calls += 2 * (self.costs.critic is not None) + (self.costs.scoring is not None)
         batch = controller.batch_seconds(int(lengths.sum()), lengths.size)
         return controller.step_fixed_seconds + calls * controller.dispatch_seconds + batch
 
@@ -96,5 +147,9 @@ class Trainer:
         ledger["step"][ids] = step.index
         ledger["fate"][ids] = fates.TRAINED
         step.version = self.versions.current
+        if self.costs.reward_model:
+            model = self.costs.reward_model
+            busy = float(ledger["reward_seconds"][ids].sum()) * model.gpus / model.workers
+            self.recorder.beside("reward_model", busy)
         step.samples = ids.size
         step.tokens = tokens

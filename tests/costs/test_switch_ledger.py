@@ -7,10 +7,14 @@ from dataclasses import replace
 import pytest
 
 from rlsim.catalog.switch_orders import ORDERS, order_of
-from rlsim.costs.switch_ledger import HostLink, StateBytes, SwitchRow, ledger, switch
+from rlsim.costs.switch_ledger import HostLink, StateBytes, SwitchRow, engine_rows, state_rows, switch
 
 LINK = HostLink(rate=55e9, pinned=12e9, pageable=4e9, node=200e9, gpus=8, map_per_byte=0.0, pinned_alloc=4e9, fixed=0.0)
 STATE = StateBytes(optimizer=12e9, gradients=4e9, parameters=2e9, engine_weights=16e9, kv_cache=40e9)
+
+
+def ledger(state, order, link, **leaving):
+    return (*state_rows(state, order, link, **leaving), *engine_rows(state, order, link))
 
 
 def rows_of(framework: str, link: HostLink = LINK, **wanted: bool) -> dict[str, SwitchRow]:

@@ -15,12 +15,9 @@ REFUSED = [
     ("nic: 50 GB/s", "oversubscription: 2.0", "cluster.oversubscription = 2.0", 3),
     ("model: Qwen/Qwen2.5-7B", "model: {base: Qwen/Qwen2.5-7B, lora: {rank: 32, targets: all-linear, sync: adapter}}",
      "model.lora", 2),
-    ("  prompts: 32", "  algorithm: ppo\n  prompts: 32", "workload.algorithm = ppo", 5),
     ("  prompts: 32", "  images: {per_prompt: 2, tokens: 1200}\n  prompts: 32", "workload.images", 5),
     ("  prompts: 32", "  turns: {count: {mean: 4, max: 9}, tokens: {mean: 300, max: 2048}, observation_tokens: 200, "
      "wait: {mean: 3 s, p99: 30 s}, kv: drop, workers: 512, timeout: 60 s}\n  prompts: 32", "workload.turns", 5),
-    ("run: {steps: 3}", "roles: {reference: {gpus: 8, tp: 8}}", "roles.reference", 14),
-    ("run: {steps: 3}", "roles: {critic: {gpus: 8}}", "roles.critic", 14),
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, pool: train, ", "trainer.pool = train", 12),
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, optimizer_device: nvme, ", "trainer.optimizer_device = nvme", 12),
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, precision: fp8, ", "trainer.precision = fp8", 12),
