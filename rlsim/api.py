@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -153,10 +153,16 @@ def _play(report: Check, steps: int | None, seed: int | None) -> Result:
     lengths = workload_lengths(scenario.workload)
     warmup = settings(scenario).warmup
 
-    def draw(rng: np.random.Generator, step: int) -> Batch:
-        return sample_batch(lengths, rng, step - warmup)
-
     costs = price(report.system, report.memory, lengths)
+
+    def draw(rng: np.random.Generator, step: int) -> Batch:
+        batch = sample_batch(lengths, rng, step - warmup)
+        if costs.reward_model is None:
+            return batch
+        return replace(
+            batch, reward_seconds=costs.reward_model.seconds(batch.prompt_tokens[:, None] + batch.response_tokens)
+        )
+
     return play(
         settings(scenario),
         costs,

@@ -34,7 +34,7 @@ def staying_states(system: System) -> float:
 
 
 def critic_beside(system: System) -> dict[str, float]:
-    """The critic's states that stay on the trainer's GPUs while the policy works: all, unless co-located lets them go."""
+    """The critic's states that stay while the policy works on the same GPUs: all, unless co-located lets them go."""
     if not shares_trainer(system.scenario, "critic"):
         return {}
     staying = staying_states(role_system(system, "critic"))
@@ -63,7 +63,7 @@ def shared_moments(system: System, asleep: float) -> dict[str, Breakdown]:
 
 
 def forward_parts(system: System, weights: str, *, sharded: bool) -> dict[str, float]:
-    """One forward-only model on its fullest GPU: bf16 weights (`sharded`: cut as the trainer's are), one micro-batch."""
+    """One forward-only model on its fullest GPU: bf16 weights (`sharded`: as the trainer's are), one micro-batch."""
     tokens = micro_batch_tokens(system.scenario, logprob=True)
     last = system.trainer.pp - 1
     activations = max(forward_activation_bytes(system, stage, tokens) for stage in range(system.trainer.pp))

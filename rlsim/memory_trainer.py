@@ -161,9 +161,7 @@ def logits_bytes(system: System, stage: int, tokens: float, per_element: float) 
 # Moments ----------
 
 
-def trainer_moments(
-    system: System, asleep: float, beside: Mapping[str, float] | None = None
-) -> dict[str, Breakdown]:
+def trainer_moments(system: System, asleep: float, beside: Mapping[str, float] | None = None) -> dict[str, Breakdown]:
     """The training, log-prob and reference passes, each on its fullest stage.
 
     `asleep`: bytes that a co-located engine keeps on the GPU while it sleeps. The reference model's weights wait on

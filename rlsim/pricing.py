@@ -92,7 +92,7 @@ def _typical(
 
 def _reward_source(work: Workload, lengths: WorkloadLengths) -> str:
     """Where reward times come from: the profile's rule, or what the scenario, its trace or its environment give."""
-    given = work.reward.seconds is not None or lengths.reward_seconds or work.reward.kind == "environment"
+    given = work.reward.seconds is not None or lengths.reward_seconds or work.reward.kind in ("environment", "model")
     return "given" if given else "rule"
 
 

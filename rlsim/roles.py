@@ -1,4 +1,4 @@
-"""Models besides the policy, each as a system of its own that the trainer's cost and memory models price like any other.
+"""Models besides the policy, each as a system of its own that the trainer's cost and memory models price.
 
 A role without GPUs of its own takes turns with the policy on the trainer's. With its own it is cut by its own tp and
 pp: the critic into data-parallel ranks under the trainer's back end, the reference and the reward model, which only
@@ -29,7 +29,7 @@ def role_block(scenario: Scenario, name: str) -> Role | None:
 
 
 def has_role(scenario: Scenario, name: str) -> bool:
-    """Whether the step needs this model: PPO the critic, the KL term the reference, `reward.kind: model` the reward's."""
+    """Whether the step needs this model: PPO a critic, the KL term a reference, `reward.kind: model` a reward model."""
     work = scenario.workload
     return {
         "critic": work.algorithm == "ppo",
@@ -49,7 +49,7 @@ def shares_trainer(scenario: Scenario, name: str) -> bool:
 
 
 def role_model(system: System, name: str) -> ModelSpec:
-    """The role's model: the policy's unless the file names another; critic and reward model with a head of one output."""
+    """The policy's model unless the file names another; critic and reward model with a head of one output."""
     block = role_block(system.scenario, name)
     model = system.model if block is None or block.model is None else catalog.model(block.model)
     return model if name == "reference" else value_model(model)

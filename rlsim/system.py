@@ -64,7 +64,9 @@ class System:
     @property
     def gpus(self) -> int:
         """GPUs that are paid for: the shared group, or trainer and rollout together, and what other roles have."""
-        rollout = 0 if self.colocated else sum(part.layout.engines * part.layout.gpus_per_engine for part in self.rollout)
+        rollout = (
+            0 if self.colocated else sum(part.layout.engines * part.layout.gpus_per_engine for part in self.rollout)
+        )
         return self.trainer.gpus + rollout + self.scenario.roles.gpus
 
 

@@ -16,7 +16,8 @@ def check_workload(s: Scenario) -> None:
 def _rewards_have_a_time(s: Scenario) -> None:
     """Sandboxes and models take what the scenario, or the trace of the responses, says; never both."""
     reward, observed = s.workload.reward, rewards_from_trace(s.workload)
-    if reward.kind in ("sandbox", "model") and reward.seconds is None and not observed:
+    simulated = reward.kind == "model" and s.roles.reward_model is not None
+    if reward.kind in ("sandbox", "model") and reward.seconds is None and not observed and not simulated:
         message = f"a {reward.kind} reward needs seconds, and the trace has no column reward_seconds"
         raise s.error("workload.reward", message, "for example seconds: 2 s")
     if observed and reward.timeout is not None:

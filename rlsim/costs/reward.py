@@ -65,7 +65,7 @@ def reward_costs(system: System) -> RewardCosts:
     if reward.kind == "model" and model is not None:
         # its replicas take the seconds that come with the batch; on the trainer's GPUs it has a pass of its own
         replicas = model.gpus // (model.tp * model.pp) if model.gpus else None
-        return RewardCosts(reward.kind, replicas, constant_seconds(0.0))
+        return RewardCosts(reward.kind, replicas, constant_seconds(0.0), streaming=reward.streaming)
     if reward.kind == "environment":
         return RewardCosts(reward.kind, None, constant_seconds(0.0), streaming=reward.streaming)
     if reward.seconds is not None:

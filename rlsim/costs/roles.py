@@ -127,7 +127,7 @@ def scoring_passes(system: System, kernels: KernelsOf) -> TrainingCosts | None:
 
 
 def _share(passes: TrainingCosts, tokens: int, budget: float) -> float:
-    """Seconds of one sample: T(n samples)/n, n filling the micro-batch; without the fixed cost of a whole batch's pass."""
+    """Seconds of one sample: T(n)/n, n samples filling the micro-batch; without the fixed cost of a batch's pass."""
     count = max(1, int(budget // tokens))
     fixed = passes.case.profile.value("logprob_fixed_s")
     return (passes.logprob(np.full(count, tokens)).seconds - fixed) / count

@@ -135,7 +135,7 @@ def _notes(k: Kernels, shape: EngineShape) -> tuple[str, ...]:
 def key(gpu: Gpu, engine: str, shape: EngineShape, max_num_seqs: int, max_tokens: int, kernels: str) -> str:
     """sha256 over everything that the table depends on."""
     model = asdict(shape.model)
-    for name in ("name", "source", "architecture", "quantisation"):
+    for name in ("name", "source", "architecture", "quantisation", "outputs"):
         model.pop(name, None)
     content = {
         "format": FORMAT,

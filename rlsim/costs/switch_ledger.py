@@ -112,8 +112,8 @@ def state_rows(
 ) -> tuple[SwitchRow, ...]:
     """Rows of a trained model; `optimizer`, `parameters`, `gradients`: whether the scenario lets that role go.
 
-    seconds of a moved role = bytes / copy rate; of a mapped one = bytes * map time. Source: section B of the frameworks'
-    weight-sync reading (vLLM, SGLang torch_memory_saver, verl, slime, OpenRLHF, NeMo-RL).
+    seconds of a moved role = bytes / copy rate; of a mapped one = bytes * map time. Source: section B of the
+    frameworks' weight-sync reading (vLLM, SGLang torch_memory_saver, verl, slime, OpenRLHF, NeMo-RL).
     """
     rows = []
     if optimizer:

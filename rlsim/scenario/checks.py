@@ -63,7 +63,9 @@ def roles_fit_cluster(s: Scenario) -> Iterator[Complaint]:
         fix = f"trainer.gpus + rollout.gpus ≤ {total}"
         if training < total:
             fix += f", for example rollout.gpus: {total - training}"
-        message = f"trainer {training} + rollout {rolling} = {training + rolling} GPUs, but the cluster has {total}{rest}"
+        message = (
+            f"trainer {training} + rollout {rolling} = {training + rolling} GPUs, but the cluster has {total}{rest}"
+        )
         yield _wrong("rollout.gpus", message, fix)
 
 
@@ -188,6 +190,15 @@ def traces_exist(s: Scenario) -> Iterator[Complaint]:
 def rewards_have_a_time(s: Scenario) -> Iterator[Complaint]:
     """Sandboxes and models take the time that the scenario gives; a trace may have it (`workload_checks`)."""
     reward = s.workload.reward
+    if reward.kind == "model" and s.roles.reward_model is not None:
+        for key in ("seconds", "workers", "timeout"):
+            if getattr(reward, key) is not None:
+                yield _wrong(f"workload.reward.{key}", "roles.reward_model says what a sample takes", f"delete {key}")
+        return
+    if reward.kind == "model" and reward.workers is None:
+        yield _wrong(
+            "workload.reward", "a model reward needs workers", "for example workers: 256, or roles.reward_model"
+        )
     if reward.kind in ("sandbox", "model") and reward.seconds is None and s.workload.response_tokens.trace is None:
         yield _wrong("workload.reward", f"a {reward.kind} reward needs seconds", "for example seconds: 2 s")
 

@@ -37,6 +37,7 @@ NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("workload.images", lambda s: s.workload.images, _given),
     ("workload.turns", lambda s: s.workload.turns, _given),
     ("workload.learning_efficiency", lambda s: s.workload.learning_efficiency, _given),
+    ("workload.dynamic_sampling", lambda s: s.workload.dynamic_sampling if s.schedule == "async" else None, _given),
     ("trainer.pool", lambda s: s.trainer.pool, _given),
     ("trainer.optimizer_device", lambda s: s.trainer.optimizer_device, _other_than("gpu", "cpu")),
     ("trainer.precision", lambda s: s.trainer.precision, _other_than("bf16")),

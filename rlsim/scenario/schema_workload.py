@@ -37,8 +37,8 @@ class Reward(Block):
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        if self.kind in ("sandbox", "model") and self.workers is None:
-            raise MistakeError(f"a {self.kind} reward needs workers", "for example workers: 256")
+        if self.kind == "sandbox" and self.workers is None:
+            raise MistakeError("a sandbox reward needs workers", "for example workers: 256")
         if self.kind == "environment" and (self.seconds, self.workers, self.timeout) != (None, None, None):
             raise MistakeError(
                 "the reward of an environment comes with its last answer, at no time of its own",

@@ -79,7 +79,9 @@ class Trainer:
         if settings.recompute:
             yield from self._pass("logprob", training.logprob(whole, "actor"))
         if self.own_reference and self.costs.reference:
-            yield from self._expose("reference", self.own_reference.there(self.ledger, ids), self.costs.reference.sources)
+            yield from self._expose(
+                "reference", self.own_reference.there(self.ledger, ids), self.costs.reference.sources
+            )
         elif settings.reference:
             yield from self._pass("reference", training.logprob(whole, "reference"))
         yield from self._expose("logprob", *values)
@@ -103,13 +105,13 @@ class Trainer:
         if critic is None:
             return NOTHING, NOTHING
         if self.own_critic:
-            values = critic.passes.logprob(lengths.ravel(), "critic")
+            values = critic.passes.logprob(lengths.ravel())
             parts = np.array_split(lengths, self.settings.mini_batches)
             updates = [critic.passes.update(part.ravel()) for part in parts]
             there, done = self.own_critic.run(self.clock.now, values, updates * self.settings.epochs)
             return (there, values.sources), (done, updates[0].sources)
         yield from self.stage("onload", critic.onload_seconds)
-        yield from self._pass("logprob", critic.passes.logprob(lengths.ravel(), "critic"))
+        yield from self._pass("logprob", critic.passes.logprob(lengths.ravel()))
         yield from self._updates(critic.passes, lengths)
         yield from self.stage("offload", critic.offload_seconds)
         return NOTHING, NOTHING

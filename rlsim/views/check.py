@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlsim.api import Check
+from rlsim.roles import ROLES, has_role, own_gpus, role_system
 from rlsim.system import RolloutPart
 
 GIB = 2**30
@@ -23,7 +24,7 @@ def report(checks: Sequence[Check]) -> RenderableType:
 def as_dict(check: Check) -> dict[str, Any]:
     """The same for `--json`."""
     memory = check.memory
-    sides = {"trainer": memory.trainer, "rollout": memory.rollout, "host": memory.host}
+    sides = {"trainer": memory.trainer, "rollout": memory.rollout, "host": memory.host, **memory.roles}
     return {
         "name": check.scenario.name,
         "variant": check.scenario.variant,
@@ -65,7 +66,20 @@ def _layout(check: Check) -> str:
     trainer = f"trainer {train.gpus} GPUs {train.backend}: tp {train.tp}, pp {train.pp}, cp {train.cp}, "
     trainer += f"ep {train.ep}, dp {train.dp}"
     engines = "; ".join(_engines(p) for p in check.system.rollout)
-    return f"{trainer}; {engines}"
+    return "; ".join([trainer, engines, *_roles(check)])
+
+
+def _roles(check: Check) -> list[str]:
+    """Models besides the policy that the step needs, and where they are."""
+    told = []
+    for name in ROLES:
+        if not has_role(check.scenario, name):
+            continue
+        gpus, spoken = own_gpus(check.scenario, name), name.replace("_", " ")
+        layout = role_system(check.system, name).trainer
+        own = f"{gpus} GPUs of its own: tp {layout.tp}, pp {layout.pp}, {layout.dp} replicas"
+        told.append(f"{spoken} with {own if gpus else 'the GPUs of the trainer'}")
+    return told
 
 
 def _engines(part: RolloutPart) -> str:
@@ -84,6 +98,7 @@ def _memory(check: Check) -> Table:
     for side, breakdown in (
         ("trainer/GPU", memory.trainer),
         ("rollout/GPU", memory.rollout),
+        *((f"{name}/GPU", breakdown) for name, breakdown in memory.roles.items()),
         ("host/node", memory.host),
     ):
         roles = ", ".join(f"{role} {size / GIB:.1f}" for role, size in breakdown.parts.items() if size > 0.05 * GIB)
