@@ -46,6 +46,7 @@ def hf_side(cls: WeightClass, layer: int) -> Side:
         owner=0, tensor=0 if fused else expert, expert=expert, row=0, rows=cls.rows, col=0, cols=cls.cols,
         at=expert * size if fused else 0, row_step=cls.cols, col_step=1,
     )  # fmt: skip
+    local: tuple[Local, ...]
     if fused:
         local = (Local(prefix + cls.name.replace("[*]", ""), cls.experts * cls.rows, cls.cols, lead=cls.experts),)
     else:
@@ -115,13 +116,13 @@ def _stack(m: ModelSpec, layout: EngineLayout) -> dict[tuple[str, str], tuple[in
     for cls in weight_classes(m):
         box = engine_box(cls, layout, grid, m.attention)
         transposed = "[*]" in cls.name and cls.cols > 1
-        rows = (box.col_hi - box.col_lo) if transposed else (box.row_hi - box.row_lo)
+        rows = int(((box.col_hi - box.col_lo) if transposed else (box.row_hi - box.row_lo)).max())
         if cls.rule == "vocab":
             split = layout.head_tp if cls.part == "head" else layout.attn_tp
-            rows = np.array([-(-(-(-cls.rows // 64) * 64) // split)])
+            rows = -(-(-(-cls.rows // 64) * 64) // split)
         slot = engine_slot(cls, m, layout.engine)
-        stacks.setdefault((slot.tensor, cls.place), {})[slot.place] = (cls, int(rows.max()))
-    found = {}
+        stacks.setdefault((slot.tensor, cls.place), {})[slot.place] = (cls, rows)
+    found: dict[tuple[str, str], tuple[int, int]] = {}
     for members in stacks.values():
         total, before = sum(rows for _, rows in members.values()), 0
         for place in sorted(members):

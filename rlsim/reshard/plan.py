@@ -1,7 +1,7 @@
 """Which bytes go from which trainer rank to which engine rank: rectangles of both sides intersected, replicas chosen.
 
-A run is one strided rectangle that one rank reads and another writes: a row-parallel weight is one run of many rows, not
-a run per row. Runs are made layer by layer, so that a plan of any size needs little memory.
+A run is one strided rectangle that one rank reads and another writes: a row-parallel weight is one run of many rows,
+not a run per row. Runs are made layer by layer, so that a plan of any size needs little memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,11 +49,16 @@ class Runs(NamedTuple):
     element: NDArray[np.float64]
 
     def take(self, index: NDArray[np.intp] | NDArray[np.bool_]) -> Runs:
-        return Runs(*(column[index] for column in self))
+        return runs_of([column[index] for column in self])
 
     @property
     def bytes(self) -> NDArray[np.float64]:
         return self.rows * self.cols * self.element
+
+
+def runs_of(columns: Sequence[NDArray[Any]]) -> Runs:
+    """The table with these columns."""
+    return Runs(*columns)
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,7 @@ class Plan:
         chosen = self._choose(pattern, gpu)[engines]  # [engines, pairs]
         src = chosen[:, pattern.pair].ravel()
         dst = (one.dst_rank[None, :] + engines[:, None] * width).ravel()
-        columns = [np.tile(column, count) for column in one]
-        runs = Runs(*columns)._replace(src_rank=src, dst_rank=dst)
+        runs = runs_of([np.tile(column, count) for column in one])._replace(src_rank=src, dst_rank=dst)
         return Block(layer, _merged(runs), pattern.sources, pattern.targets, pattern.logical)
 
     def _choose(self, pattern: Pattern, gpu: Ints) -> Ints:
@@ -274,7 +278,7 @@ def _layer_pattern(m: ModelSpec, trainer: TrainLayout, engine: EngineLayout, lay
             parts.append(runs)
             kinds.append(np.full(len(runs.rows), kind))
         names.append(logical(cls, layer))
-    runs = Runs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    runs = runs_of([np.concatenate(columns) for columns in zip(*parts, strict=True)])
     kind_of = np.concatenate(kinds)
     pairs, pair = np.unique(np.stack([kind_of, runs.src_rank, runs.dst_rank]), axis=1, return_inverse=True)
     return Pattern(
@@ -342,7 +346,8 @@ def _deal(ranks: Ints, gpu: Ints, node: Ints, per_node: int) -> Ints:
     chosen = ranks[turn % len(ranks)]
     nodes = ranks // per_node
     order = np.argsort(nodes, kind="stable")
-    first, last = np.searchsorted(nodes[order], node.ravel(), "left"), np.searchsorted(nodes[order], node.ravel(), "right")
+    first = np.searchsorted(nodes[order], node.ravel(), "left")
+    last = np.searchsorted(nodes[order], node.ravel(), "right")
     near = last - first
     neighbour = order[np.minimum(first + turn % np.maximum(near, 1), len(ranks) - 1)]
     chosen = np.where(near > 0, ranks[neighbour], chosen)

@@ -83,7 +83,7 @@ def unshard(states: Sequence[Mapping[str, torch.Tensor]], m: ModelSpec, layout: 
 
 def names(m: ModelSpec) -> tuple[str, ...]:
     """Hugging Face names of all tensors."""
-    found = {}
+    found: dict[str, None] = {}
     for layer in range(-1, m.num_layers):
         for cls in classes_of(m, layer):
             for e in range(cls.experts):

@@ -7,13 +7,14 @@ ceil(rows/N)), ZeRO-3 (flat, N equal parts of ceil(elements/N)).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from rlsim.grids import TrainLayout
 from rlsim.model import ModelSpec
-from rlsim.reshard.naming import OUTSIDE_MEGATRON, megatron_slot
+from rlsim.reshard.naming import megatron_slot
 from rlsim.reshard.pieces import Ints, Local, Logical, Pieces, Side, pieces, together
 from rlsim.shards import Box, Grid, WeightClass, train_box
 
@@ -109,7 +110,9 @@ def _megatron(cls: WeightClass, m: ModelSpec, layout: TrainLayout, box: Box, ran
     slot = megatron_slot(cls, m)
     transposed = "[*]" in cls.name and cls.cols > 1
     height, width = _extent(box, transposed)
-    stacked = height * (2 if ".linear_fc1." in slot.tensor and "gate_up" not in cls.name and "norm" not in slot.tensor else 1)
+    stacked = height * (
+        2 if ".linear_fc1." in slot.tensor and "gate_up" not in cls.name and "norm" not in slot.tensor else 1
+    )
     if cls.rule == "vocab":
         step = -(-cls.rows // (128 * layout.tp)) * 128
         stacked = np.full_like(height, step)
@@ -117,11 +120,17 @@ def _megatron(cls: WeightClass, m: ModelSpec, layout: TrainLayout, box: Box, ran
     local = expert - box.expert_lo[owner]
     per_owner = int((box.expert_hi - box.expert_lo).max())
     names = [
-        Local(slot.tensor.format(i), int(stacked[o]), int(width[o]), int(stacked[o] - height[o]) if cls.rule == "vocab" else 0)
+        Local(
+            slot.tensor.format(i),
+            int(stacked[o]),
+            int(width[o]),
+            int(stacked[o] - height[o]) if cls.rule == "vocab" else 0,
+        )
         for o in range(len(height))
         for i in range(per_owner)
     ]
-    found = _placed(cls, box, owner, expert, owner * per_owner + local, slot.place * height[owner] * width[owner], transposed)
+    at = slot.place * height[owner] * width[owner]
+    found = _placed(cls, box, owner, expert, owner * per_owner + local, at, transposed)
     return Side(found, ranks, tuple(names))
 
 
@@ -139,13 +148,9 @@ def _members(cls: WeightClass, box: Box) -> tuple[Ints, Ints]:
     return owner, box.expert_lo[owner] + nth
 
 
-def _placed(
-    cls: WeightClass, box: Box, owner: Ints, expert: Ints, tensor: Ints, at: Ints, transposed: bool
-) -> Pieces:
+def _placed(cls: WeightClass, box: Box, owner: Ints, expert: Ints, tensor: Ints, at: Ints, transposed: bool) -> Pieces:
     """One rectangle per (owner, expert), stored by rows, or by columns where `transposed`."""
-    height, width = _extent(box, transposed)
-    del height
-    step = width[owner]
+    step = _extent(box, transposed)[1][owner]
     return pieces(
         owner=owner,
         tensor=tensor,
@@ -245,8 +250,6 @@ def _flat(cls: WeightClass, layout: TrainLayout, grid: Grid, m: ModelSpec, ranks
 
 
 def _unsharded(layout: TrainLayout) -> TrainLayout:
-    from dataclasses import replace
-
     return replace(layout, zero_stage=1)
 
 
@@ -254,6 +257,3 @@ def logical(cls: WeightClass, layer: int) -> Logical:
     """The tensor by its Hugging Face name."""
     name = f"model.layers.{layer}.{cls.name}" if layer >= 0 else cls.name
     return Logical(name, layer, cls.experts, cls.rows, cls.cols)
-
-
-__all__ = ["OUTSIDE_MEGATRON", "logical", "trainer_side"]

@@ -188,8 +188,8 @@ def _engine_attention(hf: State, p: str, m: ModelSpec, layout: EngineLayout, t: 
                 continue
             q, k, v = (hf[p + f"self_attn.{x}_proj.{kind}"] for x in "qkv")
             d = a.head_dim
-            mine = a.kv_heads // T if T < a.kv_heads else 1
-            g = t * mine if T < a.kv_heads else t // (T // a.kv_heads)
+            mine = a.kv_heads // T if a.kv_heads > T else 1
+            g = t * mine if a.kv_heads > T else t // (T // a.kv_heads)
             rows = slice(g * d, (g + mine) * d)
             state[f"self_attn.qkv_proj.{kind}"] = torch.cat([q[t * heads * d : (t + 1) * heads * d], k[rows], v[rows]])
     else:

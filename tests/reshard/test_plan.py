@@ -21,7 +21,7 @@ from rlsim.slices import sync_bytes
 
 from . import brute, small_models
 from .layouts import engines, trainer
-from .small_models import ALL, BIAS, DENSE, GPT_OSS, MIXTRAL, MLA, MOE, NORM, checkpoint
+from .small_models import BIAS, DENSE, GPT_OSS, MIXTRAL, MLA, MOE, NORM, checkpoint
 
 State = Mapping[str, torch.Tensor]
 
@@ -100,7 +100,7 @@ def cases(draw: st.DrawFn) -> tuple[ModelSpec, TrainLayout, EngineLayout]:
         "random", small_models.gqa(kv * per, kv, d, qkv_bias=draw(st.booleans())), vocab=draw(st.integers(3, 400)),
         hidden=draw(st.sampled_from([8, 12])), intermediate=16, tied=draw(st.booleans()),
         layers=tuple(small_models.Layer(moe=moe and i > 0) for i in range(layers)),
-        experts=small_models.Experts(draw(st.sampled_from([4, 6, 7])), 2, 8) if moe else None,
+        experts=small_models.Experts(draw(st.sampled_from([4, 6, 7])), 2, 32) if moe else None,
     )  # fmt: skip
     backend = draw(st.sampled_from(["megatron", "megatron", "fsdp2", "zero"]))
     tp = draw(st.sampled_from([1, 2, 4])) if backend == "megatron" else 1
@@ -111,8 +111,8 @@ def cases(draw: st.DrawFn) -> tuple[ModelSpec, TrainLayout, EngineLayout]:
     attn_tp = draw(st.sampled_from([n for n in (1, 2, 4, 8) if kv * per % n == 0 and (kv % n == 0 or n % kv == 0)]))
     attn_dp = draw(st.sampled_from([1, 2, 3])) if moe else 1
     wide = attn_tp * attn_dp
-    moe_ep = draw(st.sampled_from([e for e in (1, 2, 3, 4) if wide % e == 0 and 8 % (wide // e) == 0] or [wide]))
-    if not moe or 8 % (wide // moe_ep):
+    moe_ep = draw(st.sampled_from([e for e in (1, 2, 3, 4) if wide % e == 0 and 32 % (wide // e) == 0] or [wide]))
+    if not moe or 32 % (wide // moe_ep):
         moe_ep, attn_dp = 1, 1
     engine = engines(m, draw(st.integers(1, 2)), attn_tp, attn_dp, draw(st.sampled_from([1, 2])), moe_ep)
     return m, source, engine
