@@ -6,10 +6,10 @@ The public functions are imported when they are first used, so that `import rlsi
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Result", "check", "compare", "load_scenario", "simulate"]
+__all__ = ["Result", "check", "compare", "load_scenario", "reshard_plan", "simulate"]
 
 if TYPE_CHECKING:
-    from rlsim.api import Result, check, compare, load_scenario, simulate
+    from rlsim.api import Result, check, compare, load_scenario, reshard_plan, simulate
 
 
 def __getattr__(name: str) -> Any:

@@ -13,6 +13,7 @@ import numpy as np
 
 from rlsim.memory import MemoryReport, check_memory
 from rlsim.pricing import price
+from rlsim.reshard.answer import Reshard, reshard_plan
 from rlsim.result import Labels, Result, infeasible_summary
 from rlsim.result import simulate as play
 from rlsim.scenario.checks import inert_blocks
@@ -23,7 +24,18 @@ from rlsim.sim.settings import settings
 from rlsim.system import System, resolve
 from rlsim.workload import sample_batch, workload_lengths
 
-__all__ = ["Check", "Comparison", "Result", "ScenarioFile", "check", "compare", "load_scenario", "simulate"]
+__all__ = [
+    "Check",
+    "Comparison",
+    "Reshard",
+    "Result",
+    "ScenarioFile",
+    "check",
+    "compare",
+    "load_scenario",
+    "reshard_plan",
+    "simulate",
+]
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,14 @@ import importlib
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rlsim.errors import UserError
+
+if TYPE_CHECKING:
+    from rlsim.scenario.schema import Scenario
 
 app = typer.Typer(
     name="rlsim",
@@ -102,6 +105,54 @@ def diff(
         from rlsim.views import text
 
         text.show(view.report(answer))
+
+
+@app.command()
+def reshard(
+    file: File,
+    set_: Set = None,
+    variant: Variant = None,
+    tensor: Annotated[str | None, typer.Option(help="Explain one tensor run by run (any of its names).")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write the map as a page.")] = None,
+    verify: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="Two checkpoints, before and after a conversion: which tensors are wrong, and why."),
+    ] = None,
+    json_: Json = False,
+) -> None:
+    """Which weights go from which trainer rank to which engine rank at a weight sync, and how long that takes."""
+    from rlsim import api
+    from rlsim.views import reshard as view
+    from rlsim.views import text
+
+    scenario = api.load_scenario(file, set_ or [], variant).variants[0]
+    if verify is not None:
+        _verify(scenario, verify, json_)
+        return
+    answer = api.reshard_plan(scenario)
+    if html is not None:
+        view.write_html(answer, html)
+    if json_:
+        _print_json(answer.as_dict(tensor))
+    else:
+        text.show(view.tensor(answer, tensor) if tensor is not None else view.report(answer))
+
+
+def _verify(scenario: Scenario, checkpoints: tuple[Path, Path], json_: bool) -> None:
+    from rlsim import catalog as models
+    from rlsim.reshard import checkpoint, detect
+    from rlsim.views import reshard as view
+    from rlsim.views import text
+
+    before, after = (checkpoint.read(path) for path in checkpoints)
+    found = detect.detect(before, after, models.model(scenario.model.base))
+    if json_:
+        findings = [{"tensors": list(f.tensors), "mistake": f.mistake, "right": f.right} for f in found.findings]
+        _print_json({"compared": found.compared, "equal": found.equal, "findings": findings})
+    else:
+        text.show(view.findings(found))
+    if found.wrong:
+        raise typer.Exit(2)
 
 
 @app.command()

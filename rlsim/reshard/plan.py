@@ -99,15 +99,20 @@ class Plan:
         """Ranks of all engines."""
         return self.engines * self.engine.gpus_per_engine
 
-    def blocks(self, layers: Sequence[int] | None = None, engines: Sequence[int] | None = None) -> Iterator[Block]:
-        """The plan layer by layer: -1 (embedding, final norm, head) first; all layers and engines by default."""
+    def blocks(
+        self, layers: Sequence[int] | None = None, engines: Sequence[int] | None = None, merge: bool = True
+    ) -> Iterator[Block]:
+        """The plan layer by layer: -1 (embedding, final norm, head) first; all layers and engines by default.
+
+        With `merge`, runs that continue each other in both tensors are one, though they be of several logical tensors.
+        """
         wanted = range(-1, self.model.num_layers) if layers is None else layers
         which = np.arange(self.engines) if engines is None else np.asarray(engines)
         for layer in wanted:
             pattern = _layer_pattern(self.model, self.trainer, self.engine, layer, self.wire_bytes)
-            yield self._block(pattern, layer, which)
+            yield self._block(pattern, layer, which, merge)
 
-    def _block(self, pattern: Pattern, layer: int, engines: Ints) -> Block:
+    def _block(self, pattern: Pattern, layer: int, engines: Ints, merge: bool) -> Block:
         """One engine's runs, repeated for every engine with a replica of the source chosen for each."""
         one = pattern.runs
         width = self.engine.gpus_per_engine
@@ -117,7 +122,7 @@ class Plan:
         src = chosen[:, pattern.pair].ravel()
         dst = (one.dst_rank[None, :] + engines[:, None] * width).ravel()
         runs = runs_of([np.tile(column, count) for column in one])._replace(src_rank=src, dst_rank=dst)
-        return Block(layer, _merged(runs), pattern.sources, pattern.targets, pattern.logical)
+        return Block(layer, _ordered(runs, merge), pattern.sources, pattern.targets, pattern.logical)
 
     def _choose(self, pattern: Pattern, gpu: Ints) -> Ints:
         """A source rank for every (engine, pair of owner and engine rank), int64[engines, pairs].
@@ -193,16 +198,13 @@ class Plan:
         return float(self.moved.sum(axis=1).max())
 
     @property
-    def amplification_full_broadcast(self) -> float:
-        """Bytes that arrive when every engine rank gets the whole model, over the bytes that it needs."""
-        total = sum(
-            cls.size * times * cls.element_bytes(self.wire_bytes)
-            for cls, times in ((c, _times(c, self.model)) for c in weight_classes(self.model))
-        )
-        return self.targets * total / self.bytes_total if self.bytes_total else 1.0
+    def model_bytes(self) -> float:
+        """One whole model on the wire."""
+        m = self.model
+        return sum(cls.size * _times(cls, m) * cls.element_bytes(self.wire_bytes) for cls in weight_classes(m))
 
 
-def reshard_plan(
+def plan_between(
     model: ModelSpec,
     trainer: TrainLayout,
     engine: EngineLayout,
@@ -355,11 +357,11 @@ def _deal(ranks: Ints, gpu: Ints, node: Ints, per_node: int) -> Ints:
     return chosen.reshape(gpu.shape)
 
 
-def _merged(runs: Runs) -> Runs:
-    """Runs in the order of the targets; those that continue each other in both tensors become one."""
+def _ordered(runs: Runs, merge: bool) -> Runs:
+    """Runs in the order of the targets; with `merge` those that continue each other in both tensors become one."""
     order = np.lexsort((runs.dst_at, runs.dst_tensor, runs.dst_rank))
     runs = runs.take(order)
-    if len(runs.rows) < 2:
+    if not merge or len(runs.rows) < 2:
         return runs
     a, b = runs.take(np.arange(len(order) - 1)), runs.take(np.arange(1, len(order)))
     # one below the other: same columns, rows go on in both memories

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from rlsim.api import Comparison
 from rlsim.views import plots, text
@@ -43,15 +43,16 @@ def _section(answer: Comparison) -> str:
         figures.append(plots.memory_bars(answer.results))
     drawn = "\n".join(f'<div class="figure">{_div(figure)}</div>' for figure in figures)
     title = escape(answer.header.splitlines()[0])
-    return f"<h1>{title}</h1><pre>{escape(_plain(answer))}</pre>{drawn}"
+    return f"<h1>{title}</h1><pre>{escape(plain(text.summary(answer)))}</pre>{drawn}"
 
 
 def _div(figure: go.Figure) -> str:
     return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))
 
 
-def _plain(answer: Comparison) -> str:
+def plain(shown: RenderableType) -> str:
+    """What the terminal shows, without colours."""
     console = Console(width=140, highlight=False, color_system=None)
     with console.capture() as capture:
-        console.print(text.summary(answer))
+        console.print(shown)
     return capture.get()
