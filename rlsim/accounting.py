@@ -162,6 +162,16 @@ def tokens(steps: Sequence[Step]) -> dict[str, int]:
     }
 
 
+def response_tokens(runs: Sequence[Run]) -> dict[str, float]:
+    """Mean response length of all samples of the workload that were drawn, and of those trained in measured steps.
+
+    A remedy that stops or drops what takes long trains on shorter ones than were drawn.
+    """
+    drawn = np.concatenate([run.ledger["response"] for run in runs])
+    trained = np.concatenate([run.ledger["response"][run.measured_samples()] for run in runs])
+    return {"drawn": float(drawn.mean()), "trained": float(trained.mean())}
+
+
 def weight_sync(costs: Costs, phase: Mapping[str, float], pool: Mapping[str, float]) -> dict[str, Any]:
     """One weight sync, and what a step loses to it: on the trainer's clock, and of generation."""
     sync = costs.sync

@@ -104,6 +104,12 @@ def _blocks(shown: Sequence[Summary]) -> list[list[tuple[str, str, Cell]]]:
         ("tail (below 1/4 of the peak)", "s (share)", _tail),
         ("preemptions", "", lambda s: f"{s['preemptions']:.0f}"),
     ]
+    if any(s["samples"]["dropped"] or s["samples"]["aborted"] for s in shown):
+        rates += [
+            ("samples dropped, of 100 trained", "", _dropped),
+            ("tokens wasted, of those generated", "%", lambda s: _share(s["tokens"], "wasted", "generated")),
+            ("response drawn / trained", "tokens", lambda s: _pair(s["response_tokens"], "drawn", "trained")),
+        ]
     sync: list[tuple[str, str, Cell]] = [
         ("sync strategy", "", lambda s: str(s["weight_sync"]["strategy"])),
         ("sync moved, in all", "GB", lambda s: f"{s['weight_sync']['bytes_total'] / 1e9:,.0f}"),
@@ -142,6 +148,15 @@ def _tail(s: Summary) -> str:
     if s["tail"] is None or s["tail"]["seconds"] is None:
         return "-"
     return f"{s['tail']['seconds']:.1f} ({s['tail']['share']:.0%})"
+
+
+def _dropped(s: Summary) -> str:
+    samples = s["samples"]
+    return f"{100 * sum(samples['dropped'].values()) / samples['trained']:.0f}"
+
+
+def _share(group: Mapping[str, Any], part: str, whole: str) -> str:
+    return f"{100 * group[part] / group[whole]:.0f}" if group[whole] else "-"
 
 
 def _measured(s: Summary) -> str:
