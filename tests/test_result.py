@@ -46,6 +46,7 @@ CONTRACT: dict[str, Any] = {
     "memory_gib": {"trainer_peak", "rollout_peak", "host_peak"},
     "samples": {"trained", "dropped", "aborted", "in_flight"},
     "tokens": {"generated", "trained", "wasted", "reprefilled"},
+    "response_tokens": {"drawn", "trained"},
     "cost": {"usd_per_step", "gpu_hours_per_step"},
     "prediction_interval_s": {"p10", "p90"},
     "provenance": {"measured", "scaled", "roofline"},

@@ -40,6 +40,11 @@ class Remedies:
         """Whether somebody has to watch the engines from completion to completion."""
         return self.ratio > 1 or self.refill is not None or self.consolidate is not None
 
+    @property
+    def keeps(self) -> bool:
+        """Whether a rollout leaves unfinished groups to the next, with what they have."""
+        return self.unfinished == KEEP and (self.ratio > 1 or self.refill == FETCH)
+
     def started(self, prompts: int) -> int:
         """Groups that a step starts with: ceil(ratio · prompts); fetches are whole."""
         if self.ratio == 1 and self.refill == FETCH:

@@ -13,6 +13,7 @@ from rlsim.sim.remedies import NO_REMEDIES, Remedies, remedies
 if TYPE_CHECKING:
     from rlsim.scenario.schema import Scenario
 
+KEPT_FILL = 2  # steps until about as many unfinished groups come from the step before as go to the next
 SYNC, ONE_STEP_OFF, ASYNC = "sync", "one-step-off", "async"
 
 
@@ -67,11 +68,10 @@ class Settings:
     @property
     def warmup(self) -> int:
         """Steps before the steady state: they run in addition and are not measured."""
-        if self.schedule == ONE_STEP_OFF:
-            return 1
         if self.schedule == ASYNC:
             return max(math.ceil(self.max_staleness) + 1, self.sync_every)
-        return 0
+        fills = KEPT_FILL if self.remedies.keeps else 0
+        return fills + (self.schedule == ONE_STEP_OFF)
 
     @property
     def recompute(self) -> bool:

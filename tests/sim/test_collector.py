@@ -65,16 +65,16 @@ def test_over_sampling_ends_with_the_last_group_needed() -> None:
 def test_kept_groups_go_on_in_the_next_step() -> None:
     # Step 1: as above; the group of 300 keeps its 200 tokens. Step 2: it needs 100 more and starts with 100 and 400:
     # after the re-prefill (which gives a token, like every prefill) both short ones are there after 100 iterations.
-    result = run(Remedies(ratio=1.5, unfinished="keep"), groups([100, 300], [200, 100], [400, 50]), steps=2)
-    summary = result.summary()
-    assert phases(result) == pytest.approx([2.0, 1.0])
-    assert summary["samples"]["dropped"] == {}
-    assert summary["samples"]["aborted"] == 0
-    assert summary["tokens"]["wasted"] == 0
-    assert summary["tokens"]["reprefilled"] == 16 + 200
-    assert result.samples.loc[[1, 3], "staleness"].tolist() == [1, 0]
-    assert result.samples.loc[1, "begin_version"] == 1
-    assert result.samples.loc[[1, 3], "step"].tolist() == [1, 1]
+    rules = Remedies(ratio=1.5, unfinished="keep")
+    (one,) = run(rules, groups([100, 300], [200, 100], [400, 50])).runs  # two steps of warm-up more
+    ledger, first, second = one.ledger, *one.history[:2]
+    assert [first.phases["rollout"], second.phases["rollout"]] == pytest.approx([2.0, 1.0])
+    assert (first.aborted, first.wasted, first.dropped) == (0, 0, {})
+    assert second.counts.reprefilled == 16 + 200
+    assert ledger["step"][[1, 3]].tolist() == [1, 1]
+    assert ledger["begin_version"][[1, 3]].tolist() == [1, 2]
+    assert ledger["train_version"][[1, 3]].tolist() == [2, 2]
+    assert ledger["spans"][[1, 3]].tolist() == [2, 1]
 
 
 def test_tail_batches_begin_again_once_they_fill_a_step() -> None:
