@@ -156,6 +156,33 @@ def _verify(scenario: Scenario, checkpoints: tuple[Path, Path], json_: bool) -> 
 
 
 @app.command()
+def lengths(
+    source: Annotated[Path, typer.Argument(help="Trace (CSV, JSONL, parquet) or scenario file.", show_default=False)],
+    column: Annotated[
+        str | None, typer.Option(help="Column of a trace: response_tokens (default) or prompt_tokens.")
+    ] = None,
+    cap: Annotated[
+        float | None, typer.Option(min=2, help="Cap of a trace (default: where its samples pile up).")
+    ] = None,
+    json_: Json = False,
+    html: Annotated[Path | None, typer.Option("--html", help="Draw the tails into this file.")] = None,
+) -> None:
+    """Fit distributions to the lengths of a trace; show what lengths a scenario draws."""
+    from rlsim import length_report
+    from rlsim.views import files, text
+    from rlsim.views import html as pages
+    from rlsim.views import lengths as view
+
+    answers = length_report.of(str(source), column, cap)
+    if html is not None:
+        files.write_text(html, view.page(answers, pages.plain(view.report(answers))), "--html")
+    if json_:
+        _print_json({"lengths": [view.as_dict(a) for a in answers]})
+    else:
+        text.show(view.report(answers))
+
+
+@app.command()
 def catalog(
     kind: Annotated[str | None, typer.Argument(help="gpus or models.", show_default=False)] = None,
     name: Annotated[str | None, typer.Argument(help="One entry, in full.", show_default=False)] = None,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special, stats
+from scipy import special
 
 from rlsim.distributions import Array
 from rlsim.errors import UserError
@@ -142,7 +142,9 @@ def _prompt_numbers(frame: pd.DataFrame, path: str) -> Ints | None:
 
 def normal_scores(values: Array) -> Array:
     """Normal scores of the ranks, ties at their mean rank: Φ⁻¹((rank − ½)/n)."""
-    return np.asarray(special.ndtri((stats.rankdata(values) - 0.5) / len(values)), dtype=np.float64)
+    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks = np.cumsum(counts) - counts / 2
+    return np.asarray(special.ndtri(ranks / len(values))[which], dtype=np.float64)
 
 
 def within_groups(scores: Array, groups: Ints) -> float | None:

@@ -13,7 +13,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
-from scipy.optimize import brentq
 
 from rlsim.distributions import Array, UnreachableError
 from rlsim.errors import UserError
@@ -83,6 +82,8 @@ class LengthModel:
                 f"the mean would be {target:,.0f} tokens, but max is {self.cap:,.0f}",
                 "slower growth, a table that levels off, or a larger max",
             )
+        from scipy.optimize import brentq
+
         if target <= self._mean(1e-9):
             return 1e-9
         high = 1.0

@@ -54,6 +54,9 @@ LABELS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""Curves of one figure that are not phases."""
+
 
 def colour(name: str) -> str:
     """Hex colour of a phase or a rollout-pool state; grey for anything else."""
