@@ -30,6 +30,9 @@ P2P_LATENCY = 15e-6
 """Send and receive of a micro-batch between pipeline stages, beside its bytes."""
 
 
+Phase = Literal["decode", "prefill"]
+
+
 @dataclass(frozen=True)
 class EngineShape:
     """Geometry of one engine; `domain`: GPUs behind one NVLink switch; `head_tp`: ranks that split the LM head, by
@@ -203,39 +206,43 @@ def _head(k: Kernels, s: EngineShape, rows: Floats, tally: Tally) -> None:
         tally.add("lm head", _column(seconds, tally.shape), source)
 
 
-def expert_ops(
-    k: Kernels, s: EngineShape, total: Floats, tally: Tally, decode: bool, spread: Floats | None = None
-) -> None:
-    """Routed experts of all MoE layers when `total` tokens enter the engine, with what moves the tokens.
+def expert_ops(k: Kernels, s: EngineShape, total: Floats, tally: Tally, decode: bool) -> None:
+    """Routed experts of all MoE layers when `total` tokens enter the engine.
 
-    `spread`: tokens of the busiest attention rank (default the mean), which pace the all-to-all.
-
-    Dispatched, each of the moe_tp groups of moe_ep GPUs takes in all tokens: total/moe_ep from each GPU, on the busiest
-    attention rank spread·moe_tp/attn_tp. The moe_tp GPUs that hold slices of the same experts gather their tokens
-    before, and scatter the sums after.
+    Where nothing is dispatched every rank sees all tokens, and the partial sums are reduced. Dispatched without expert
+    parallelism, the moe_tp GPUs gather all tokens before, and scatter the sums after.
     """
     shape, layers = s.moe_shape, s.model.moe_layers
     if shape is None or not layers:
         return
-    phase: Literal["decode", "prefill"] = "decode" if decode else "prefill"
-    if not s.dispatched:
-        seconds, source = k.moe_seconds(total, shape, s.dtype, None, s.popularity)
-        tally.add("experts", _column(seconds, tally.shape), source, layers)
-        _all_reduce(k, tally, s, total, shape.moe_tp * shape.moe_ep, layers)
-        return
-    rank = total / s.attn_dp if spread is None else spread
-    if shape.moe_ep > 1:
-        per_gpu = rank * shape.moe_tp / s.attn_tp
-        seconds, source = k.moe_seconds(total, shape, s.dtype, phase, s.popularity)
-        tally.add("experts", _column(seconds, tally.shape), source, layers)
-        wire = 1.0 if s.dtype == "fp8" else 2.0
-        seconds, source = k.all_to_all_seconds(per_gpu, shape, phase, max(1, s.domain // shape.moe_tp), wire)
-        tally.add("all-to-all", _column(seconds, tally.shape), source, layers)
-        _gather_and_scatter(k, s, per_gpu, shape.moe_tp, tally)
-        return
-    seconds, source = k.moe_seconds(total, shape, s.dtype, None, s.popularity)
+    phase: Phase | None = _phase(decode) if s.dispatched and shape.moe_ep > 1 else None
+    seconds, source = k.moe_seconds(total, shape, s.dtype, phase, s.popularity)
     tally.add("experts", _column(seconds, tally.shape), source, layers)
-    _gather_and_scatter(k, s, total, shape.moe_tp, tally)
+    if not s.dispatched:
+        _all_reduce(k, tally, s, total, shape.moe_tp * shape.moe_ep, layers)
+    elif shape.moe_ep == 1:
+        _gather_and_scatter(k, s, total, shape.moe_tp, tally)
+
+
+def dispatch_ops(k: Kernels, s: EngineShape, tokens: Floats, tally: Tally, decode: bool) -> None:
+    """All-to-all of all MoE layers, paced by the attention rank with the most tokens, which has `tokens`.
+
+    Each of the moe_tp groups of moe_ep GPUs takes in all tokens of the engine: tokens·moe_tp/attn_tp from each GPU of
+    that rank. The moe_tp GPUs that hold slices of the same experts gather their tokens before, and scatter the sums
+    after.
+    """
+    shape, layers = s.moe_shape, s.model.moe_layers
+    if shape is None or not layers or not s.dispatched or shape.moe_ep == 1:
+        return
+    per_gpu = tokens * shape.moe_tp / s.attn_tp
+    wire = 1.0 if s.dtype == "fp8" else 2.0
+    seconds, source = k.all_to_all_seconds(per_gpu, shape, _phase(decode), max(1, s.domain // shape.moe_tp), wire)
+    tally.add("all-to-all", _column(seconds, tally.shape), source, layers)
+    _gather_and_scatter(k, s, per_gpu, shape.moe_tp, tally)
+
+
+def _phase(decode: bool) -> Phase:
+    return "decode" if decode else "prefill"
 
 
 def _gather_and_scatter(k: Kernels, s: EngineShape, tokens: Floats, gpus: int, tally: Tally) -> None:
@@ -293,25 +300,35 @@ def decode_joint(k: Kernels, s: EngineShape, total: Floats) -> Tally:
     tally = Tally((len(total),))
     if s.dispatched:
         expert_ops(k, s, total, tally, decode=True)
+        dispatch_ops(k, s, total / s.attn_dp, tally, decode=True)
         shared_head_ops(k, s, total, tally)
     return tally
 
 
-def prefill_chunk(k: Kernels, s: EngineShape, n: Floats, limit: float) -> Tally:
+def prefill_chunk(k: Kernels, s: EngineShape, n: Floats) -> Tally:
     """Seconds of a chunk of `n` prompt tokens on one rank without attention over earlier context.
 
-    With data-parallel attention the other ranks prefill too in proportion to how full the chunk is: one rank's
-    lone prompt enters the experts alone, a full chunk (`limit` tokens) means that every rank has a queue.
+    With data-parallel attention the experts are in `prefill_joint`; what takes this rank's tokens to them is here.
     """
     tally = Tally((len(n),))
     token_ops(k, s, n, tally, decode=False)
-    ranks = 1 + (s.attn_dp - 1) * np.minimum(1.0, n / limit)
-    expert_ops(k, s, n * ranks, tally, decode=False, spread=n)
+    if s.dispatched:
+        dispatch_ops(k, s, n, tally, decode=False)
+    else:
+        expert_ops(k, s, n, tally, decode=False)
     a = s.model.attention
     for window, count in s.model.windows:
         if window is not None and a.kind == "gqa":
             seconds, source = k.attention_prefill_seconds(n, s.heads, s.kv_heads, a.head_dim, window)
             tally.add("attention", seconds, source, count)
+    return tally
+
+
+def prefill_joint(k: Kernels, s: EngineShape, total: Floats) -> Tally:
+    """Seconds of the experts for the prompt tokens of all attention ranks of an engine, weights read included."""
+    tally = Tally((len(total),))
+    if s.dispatched:
+        expert_ops(k, s, total, tally, decode=False)
     return tally
 
 

@@ -128,6 +128,8 @@ def surface_from(
         max_num_seqs=int(entry.max_num_seqs),
         max_num_batched_tokens=int(entry.max_num_batched_tokens),
         notes=table.notes,
+        joint_knots=np.concatenate([[0.0], table.prefill_totals]),
+        joint_seconds=np.concatenate([[0.0], table.prefill_joint]) * factor,
         chunked_prefill=entry.chunked_prefill,
         prefix_caching=entry.prefix_caching,
     )

@@ -21,7 +21,7 @@ from rlsim.costs.kernels.roofline import FITS
 from rlsim.costs.kernels.tables import Floats, tables_version
 from rlsim.costs.kernels.work import Gpu
 
-FORMAT = 2
+FORMAT = 3
 """Raised when the composition of the step changes: older files are then not read."""
 SHIPPED = Path(__file__).parent / "data"
 KNOTS = np.array([0, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072], dtype=np.float64)
@@ -34,8 +34,9 @@ class SurfaceTable:
     """Kernel seconds of an engine without host time.
 
     knots [K] contexts; batches [B] sequences per rank; rank [B, K]; totals [T] sequences of the engine; joint
-    [T]; chunks [P] prompt tokens; prefill [P] beyond `base`, the pass over the weights, LM head included, that a
-    chunk shares with a decode; `pair` seconds of attention per (new token, context token).
+    [T]; chunks [P] prompt tokens of a rank; prefill [P] beyond `base`, the pass over the weights, LM head included,
+    that a chunk shares with a decode; prefill_totals [Q] prompt tokens of all attention ranks, prefill_joint [Q] of the
+    experts that they share; `pair` seconds of attention per (new token, context token).
     """
 
     knots: Floats
@@ -45,6 +46,8 @@ class SurfaceTable:
     joint: Floats
     chunks: Floats
     prefill: Floats
+    prefill_totals: Floats
+    prefill_joint: Floats
     base: float
     pair: float
     provenance: dict[str, float]
@@ -86,7 +89,9 @@ def build(k: Kernels, shape: EngineShape, max_num_seqs: int, max_tokens: int) ->
     totals = np.unique(np.concatenate([totals, totals * shape.attn_dp])) if shape.attn_dp > 1 else totals
     joint = engine_step.decode_joint(k, shape, np.maximum(1.0, totals / shape.pp))
     chunks = grid_to(CHUNKS, max(max_tokens, 2))
-    chunk = engine_step.prefill_chunk(k, shape, chunks, float(max_tokens))
+    chunk = engine_step.prefill_chunk(k, shape, chunks)
+    prefill_totals = grid_to(CHUNKS, max(max_tokens, 2) * shape.attn_dp)
+    experts = engine_step.prefill_joint(k, shape, prefill_totals)
     times = np.maximum.accumulate(chunk.total)
     pair, _ = engine_step.prefill_pair(k, shape)
     return SurfaceTable(
@@ -97,6 +102,8 @@ def build(k: Kernels, shape: EngineShape, max_num_seqs: int, max_tokens: int) ->
         joint=_monotone(joint.total, 0),
         chunks=chunks,
         prefill=times - times[0],
+        prefill_totals=prefill_totals,
+        prefill_joint=_monotone(experts.total, 0),
         base=float(times[0]) + engine_step.prefill_head(k, shape),
         pair=pair,
         provenance=_shares(rank, joint, batches, totals, shape.attn_dp),
@@ -192,7 +199,7 @@ def save(table: SurfaceTable, name: str, path: Path) -> None:
         return
 
 
-ARRAYS = ("knots", "batches", "rank", "totals", "joint", "chunks", "prefill")
+ARRAYS = ("knots", "batches", "rank", "totals", "joint", "chunks", "prefill", "prefill_totals", "prefill_joint")
 
 
 def pack(table: SurfaceTable) -> dict[str, Any]:

@@ -39,8 +39,8 @@ class Surface:
     kv_capacity_tokens   per rank
     provenance           shares of the time: measured, scaled, roofline
     joint_knots          float64[Q], prompt tokens of the whole engine in one iteration, ascending, first 0
-    joint_seconds        float64[Q], seconds that they add on top (the experts); beyond: the last slope
-    joint_base           seconds on top of that where no rank decodes (the experts' weights read)
+    joint_seconds        float64[Q], seconds of the experts for so many, their weights read included; beyond: the last
+                         slope
     swap_block_seconds   seconds to move one KV block of a rank to the host, or back
     swap_capacity_tokens tokens whose KV a rank can have at the host; 0: what is preempted is recomputed
     chunked_prefill      whether prompts are cut to what decodes leave of the token budget. Without, an iteration is
@@ -63,7 +63,6 @@ class Surface:
     notes: tuple[str, ...] = field(default=())
     joint_knots: Floats = field(default_factory=lambda: np.array([0.0, 1.0]))
     joint_seconds: Floats = field(default_factory=lambda: np.zeros(2))
-    joint_base: float = 0.0
     swap_block_seconds: float = 0.0
     swap_capacity_tokens: int = 0
     chunked_prefill: bool = True
@@ -96,10 +95,13 @@ class Surface:
         return _along(self._prefill, tokens)
 
     def joint_prefill(self, tokens: int, b: int) -> float:
-        """Seconds that the engine's prompt tokens, of all ranks, add on top; b sequences decode beside them."""
+        """Seconds that the engine's prompt tokens, of all ranks, add on top; b sequences decode beside them.
+
+        What the experts take for all of these less what they take for the decodes alone: weights are read once.
+        """
         if not tokens:
             return 0.0
-        return (0.0 if b else self.joint_base) + _along(self._joint_prefill, tokens)
+        return _along(self._joint_prefill, tokens + b) - _along(self._joint_prefill, b)
 
     @cached_property
     def _prefill(self) -> Line:
@@ -119,7 +121,6 @@ class Surface:
             prefill_pair_seconds=self.prefill_pair_seconds * c,
             prefill_base=self.prefill_base * c,
             joint_seconds=self.joint_seconds * c,
-            joint_base=self.joint_base * c,
             swap_block_seconds=self.swap_block_seconds * c,
         )
 

@@ -92,13 +92,36 @@ def test_every_expert_parallel_group_takes_in_all_tokens(tp: int, dp: int, ep: i
     assert parts.get("gather and scatter", np.zeros(1))[0] == pytest.approx(58 * both)
 
 
+def test_experts_work_on_the_prompts_of_all_ranks() -> None:
+    """DeepSeek-V3 on 32 attention ranks, EP 32. All ranks with 8,192 tokens: 262,144 rows x 8 experts x 6·7,168·2,048
+    FLOP x 58 layers / 32 GPUs / 1,979 TFLOP/s = 0.17 s at the peak. One rank alone: 1/32 of it, 5.3 ms, less than the
+    58 x 8 experts x 3·7,168·2,048 B = 20.4 GB that a GPU reads, 6.1 ms. Its tokens leave and come back at its own pace.
+    """
+    k = kernels_for(catalog.gpu("h100-sxm"), "sglang")
+    s = shape("deepseek-ai/DeepSeek-V3", dp=32, ep=32, dtype="fp8")
+    alone, full = engine_step.prefill_joint(k, s, np.array([8192.0, 32 * 8192.0])).total
+    assert full > 0.17
+    assert 6.1e-3 < alone < full / 8
+    rank = engine_step.prefill_chunk(k, s, np.array([8192.0])).parts
+    assert "experts" not in rank
+    # top-8 over 4 nodes: at least the rows that leave once and come back in bf16 over a 50 GB/s NIC, 58 layers
+    assert rank["all-to-all"][0] > 58 * 8192 * 7168 * (1 + 2) / 50e9
+
+
+def test_plain_engines_have_no_joint_prefill() -> None:
+    k = kernels_for(catalog.gpu("h100-sxm"), "vllm")
+    s = shape("Qwen/Qwen3-30B-A3B", tp=2, ep=2)
+    assert engine_step.prefill_joint(k, s, np.array([512.0, 8192.0])).total.tolist() == [0.0, 0.0]
+    assert "experts" in engine_step.prefill_chunk(k, s, np.array([512.0])).parts
+
+
 def test_a_prompt_alone_reads_the_head_too() -> None:
     """Qwen2.5-7B: 152,064·3,584·2 B = 1.090 GB of head at 3.35 TB/s: 0.325 ms, in `base` and not in the chunk."""
     k, s = kernels_for(catalog.gpu("h100-sxm"), "vllm"), shape("Qwen/Qwen2.5-7B")
     head = engine_step.prefill_head(k, s)
     assert 0.325e-3 < head < 1.5 * 0.325e-3
     t = table("h100-sxm", "vllm", s)
-    assert t.base == pytest.approx(engine_step.prefill_chunk(k, s, np.ones(1), 8192.0).total[0] + head)
+    assert t.base == pytest.approx(engine_step.prefill_chunk(k, s, np.ones(1)).total[0] + head)
     assert t.prefill[0] == 0
 
 
@@ -171,5 +194,5 @@ def test_agrees_with_the_table_package_for_dense_models(
             assert mine == pytest.approx(handle.decode_step_latency(b, c, 2) * 1e-3, rel=0.15)
     pair, _ = engine_step.prefill_pair(k, s)
     for n in (2048, 8192):
-        mine = engine_step.prefill_chunk(k, s, np.array([float(n)]), 8192.0).total[0] + pair * n * (n + 1) / 2
+        mine = engine_step.prefill_chunk(k, s, np.array([float(n)])).total[0] + pair * n * (n + 1) / 2
         assert mine == pytest.approx(handle.predict_prefill_latency(1, n) * 1e-3, rel=0.1)

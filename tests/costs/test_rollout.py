@@ -77,6 +77,8 @@ def test_host_time_is_not_measured() -> None:
         joint=np.zeros(2),
         chunks=np.array([1.0]),
         prefill=np.zeros(1),
+        prefill_totals=np.array([1.0]),
+        prefill_joint=np.zeros(1),
         base=0.0,
         pair=0.0,
         provenance={"measured": 6 / 7, "scaled": 1 / 14, "roofline": 1 / 14},
@@ -108,6 +110,17 @@ def test_a_lone_prompt_costs_less_than_its_share_of_a_full_chunk() -> None:
     assert small < full
     # beside a decode the pass over the weights is already paid
     assert s.mixed(8, 1000, 512, 0.0) - s.row(8, 1000) < small
+
+
+def test_a_lone_chunk_is_cheaper_than_one_on_every_rank() -> None:
+    """The experts have 8,192 tokens instead of 262,144; what goes over the busiest rank's links is the same."""
+    s = surface(attn_dp=32)
+    rank = s.mixed(0, 0, 8192, 0.0)
+    alone, every = (rank + s.joint_prefill(n, 0) for n in (8192, 32 * 8192))
+    assert alone < 0.6 * every
+    # beside 256 decodes the experts' weights are already read
+    assert s.joint_prefill(8192, 256) < s.joint_prefill(8192, 0)
+    assert surface().joint_prefill(8192, 0) == 0
 
 
 def test_eager_and_deterministic_engines_are_slower() -> None:

@@ -51,7 +51,6 @@ def random_surface(rng: np.random.Generator, ranks: int, slots: int, capacity: i
         max_num_batched_tokens=budget,
         joint_knots=np.array([0.0, 32.0, 4096.0]),
         joint_seconds=np.array([0.0, 0.002, 0.3]) * (ranks > 1),
-        joint_base=0.004 * (ranks > 1),
     )
 
 

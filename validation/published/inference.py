@@ -199,7 +199,9 @@ def price(case: Case, values: Mapping[str, float] | None = None) -> tuple[float,
         seconds, tokens = engine.row(a, float(b)) + float(engine.joint[a * engine.ranks]), float(a * engine.ranks)
     else:
         pairs = a * (b + 1) / 2
-        seconds, tokens = engine.mixed(0, 0.0, a, pairs), float(a * engine.ranks)
+        everywhere = a * engine.ranks
+        seconds = engine.mixed(0, 0.0, a, pairs) + engine.joint_prefill(everywhere, 0)
+        tokens = float(everywhere)
     peaks = system.trainer_pool.gpu.peak_flops
     peak = peaks.get(system.rollout[0].entry.dtype, peaks["bf16"])
     return tokens / seconds / gpus * case.unit, peak / (2.0 * active_parameters(system.model)) * case.unit
