@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rlsim.catalog.switch_orders import order_of
+from rlsim.lora import reference_is_base, switch_order
 from rlsim.memory_engine import engine_memory
 from rlsim.memory_fixes import nearest_change
 from rlsim.memory_report import GIB, Breakdown, EngineMemory, MemoryReport, Problem
@@ -117,7 +117,7 @@ def host_memory(system: System) -> Breakdown:
     gpus = min(system.trainer.gpus_per_node, system.trainer.gpus)
     states = max((state_bytes(system, s) for s in range(system.trainer.pp)), key=lambda parts: sum(parts.values()))
     parts: dict[str, float] = {"processes": gpus * value("host_process_bytes") * (2 if system.colocated else 1)}
-    order, leaves = order_of(scenario.framework.name, system.trainer.backend), offloadable(system)
+    order, leaves = switch_order(scenario, system.trainer.backend), offloadable(system)
     on_cpu = scenario.trainer.optimizer_device == "cpu"
     if on_cpu or (system.colocated and leaves["optimizer states"]):
         parts["optimizer states"] = gpus * states["optimizer states"]
@@ -130,7 +130,8 @@ def host_memory(system: System) -> Breakdown:
         parts["weights"] = gpus * states["weights"]
     if system.colocated and order.sleep_level == 1:
         parts["sleeping engine weights"] = gpus * max(e.parts["weights"] for e in _engine_breakdowns(system))
-    if scenario.workload.reference_model and scenario.roles.reference is None:
+    on_host = scenario.workload.reference_model and scenario.roles.reference is None
+    if on_host and not reference_is_base(scenario):
         parts["reference weights"] = gpus * max(reference_bytes(system, s) for s in range(system.trainer.pp))
     parts |= host_roles(system, gpus)
     return Breakdown(parts, "rollout" if system.colocated else "train", max(parts, key=lambda role: parts[role]))

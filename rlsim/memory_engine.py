@@ -10,6 +10,7 @@ import numpy as np
 
 from rlsim.dtypes import BYTES
 from rlsim.grids import EngineLayout
+from rlsim.lora import adapter_parameters, engine_keeps_base
 from rlsim.memory_lengths import sequence_lengths
 from rlsim.memory_report import Breakdown, EngineMemory
 from rlsim.model import ModelSpec, kv_bytes
@@ -123,6 +124,9 @@ def _breakdown(fixed: Fixed, kv: float) -> Breakdown:
 def _fixed(system: System, part: RolloutPart, stage: int, resident: float) -> Fixed:
     m, entry, value = system.model, part.entry, system.profile.value
     weights = engine_rank_bytes(m, part.layout, BYTES[entry.dtype])[stage]
+    lora = system.scenario.model.lora
+    if lora is not None and engine_keeps_base(system.scenario):
+        weights += 2.0 * adapter_parameters(m, lora) / part.layout.pp
     bucket = 0.0 if system.colocated else sync_bucket(system.scenario)
     return Fixed(
         weights=weights,

@@ -13,9 +13,9 @@ from rlsim.activations import (
     micro_batches_in_flight,
     working_bytes,
 )
-from rlsim.catalog.switch_orders import order_of
 from rlsim.dtypes import BYTES
 from rlsim.grids import TrainLayout
+from rlsim.lora import adapter_params, reference_is_base, switch_order
 from rlsim.memory_lengths import sequence_lengths
 from rlsim.memory_report import Breakdown
 from rlsim.model import ModelSpec, embedding_parameters, head_parameters, layer_parameters
@@ -34,27 +34,36 @@ ZERO_BUCKET = 5e8
 
 def state_bytes(system: System, stage: int) -> dict[str, float]:
     """Weights, gradients and optimizer states of one rank of a stage, wherever they lie: role -> bytes."""
-    return model_state_bytes(train_params(system.model, system.trainer, stage), system.trainer, system.scenario.trainer)
+    held, lora = train_params(system.model, system.trainer, stage), system.scenario.model.lora
+    adapters = adapter_params(system.model, system.trainer, stage, lora) if lora is not None else None
+    return model_state_bytes(held, system.trainer, system.scenario.trainer, adapters)
 
 
-def model_state_bytes(held: RankParams, layout: TrainLayout, trainer: Trainer) -> dict[str, float]:
+def model_state_bytes(
+    held: RankParams, layout: TrainLayout, trainer: Trainer, adapters: RankParams | None = None
+) -> dict[str, float]:
     """Megatron: (2 + g)·(N_d + N_e) + 12·(N_d/(DP·CP) + N_e/EDP), g = 4 or 2 bytes of gradient.
 
     FSDP2: fp32 storage 4 + 4 + 8 bytes, or bf16 2 + g + 12, each over the shard group. ZeRO-1 shards the optimizer,
     ZeRO-2 also the gradients, ZeRO-3 all. Adam: master, first and second moment in fp32 (12 bytes; 8 where the
-    stored weights are the master). N_d, N_e: dense and expert parameters of the rank.
+    stored weights are the master). N_d, N_e: dense and expert parameters of the rank. With LoRA the base has weights
+    only, and gradients and optimizer states are those of the adapters.
     """
     gradient = BYTES[trainer.grad_dtype]
-    whole = float(held.dense + held.expert)
+    trained = held if adapters is None else adapters
+    stored = held if adapters is None else RankParams(held.dense + adapters.dense, held.expert + adapters.expert)
+    whole = float(trained.dense + trained.expert)
     if layout.shards_weights:
-        owned = held.dense / layout.shard + held.expert / layout.expert_shard
+        weights = stored.dense / layout.shard + stored.expert / layout.expert_shard
+        owned = trained.dense / layout.shard + trained.expert / layout.expert_shard
         fp32 = layout.backend == "fsdp2" and trainer.param_dtype == "fp32"
         if fp32:
-            return {"weights": 4 * owned, "gradients": 4 * owned, "optimizer states": 8 * owned}
-        return {"weights": 2 * owned, "gradients": gradient * owned, "optimizer states": 12 * owned}
-    owned = held.dense / layout.dense_replicas + held.expert / layout.edp
+            return {"weights": 4 * weights, "gradients": 4 * owned, "optimizer states": 8 * owned}
+        return {"weights": 2 * weights, "gradients": gradient * owned, "optimizer states": 12 * owned}
+    owned = trained.dense / layout.dense_replicas + trained.expert / layout.edp
     gradients = owned if layout.zero_stage == 2 else whole
-    return {"weights": 2 * whole, "gradients": gradient * gradients, "optimizer states": 12 * owned}
+    weights = 2.0 * (stored.dense + stored.expert)
+    return {"weights": weights, "gradients": gradient * gradients, "optimizer states": 12 * owned}
 
 
 def gathered_bytes(system: System, stage: int) -> float:
@@ -74,6 +83,8 @@ def gathered_bytes(system: System, stage: int) -> float:
     largest = max(units, default=0.0)
     layers = sum(units) if not t.reshard_after_forward else min(2 * largest, sum(units))
     gradients = sum(units) + root if layout.pp > 1 else max(largest, root)
+    if system.scenario.model.lora is not None:
+        gradients = 0.0  # adapters' only
     return 2.0 * (layers + root) + 4.0 * gradients
 
 
@@ -195,7 +206,7 @@ def _stage_parts(system: System, moment: str, stage: int, resident: Mapping[str,
         parts["logits"] = logits_bytes(system, stage, tokens, value("logits_bytes_per_element"))
     else:
         tokens = micro_batch_tokens(system.scenario, logprob=True)
-        if moment == "reference":
+        if moment == "reference" and not reference_is_base(system.scenario):
             parts["reference weights"] = reference_bytes(system, stage)
         parts["activations"] = forward_activation_bytes(system, stage, tokens)
         parts["logits"] = logits_bytes(system, stage, tokens, min(6.0, value("logits_bytes_per_element")))
@@ -241,7 +252,7 @@ def offloadable(system: System) -> Mapping[str, bool]:
     """Which trainer states leave the GPU during rollout, by role: as the offload block has it, but the framework may
     keep its weights, and an optimizer on the host has nothing to leave.
     """
-    offload, order = system.scenario.offload, order_of(system.scenario.framework.name, system.trainer.backend)
+    offload, order = system.scenario.offload, switch_order(system.scenario, system.trainer.backend)
     return {
         "weights": offload.params and not order.keeps_parameters,
         "gradients": offload.grads,

@@ -83,7 +83,7 @@ def train_params(m: ModelSpec, layout: TrainLayout, stage: int) -> RankParams:
     # A rank's q, k, v together are 1/TP of the fused matrix on every rank, so rank 0 stands for all.
     zero = np.zeros(1, dtype=np.int64)
     grid = Grid(zero, zero + stage, zero, zero, zero, zero, zero, zero)
-    whole = _unsharded(layout)
+    whole = unsharded(layout)
     counts = {"dense": 0, "expert": 0}
     for cls in weight_classes(m):
         volume = int(train_box(cls, whole, grid, m.attention).volume[0])
@@ -135,7 +135,8 @@ def absorbed_bytes(m: ModelSpec, layout: EngineLayout) -> tuple[float, ...]:
     return tuple(layer * len(stage) for stage in layout.stages)
 
 
-def _unsharded(layout: TrainLayout) -> TrainLayout:
+def unsharded(layout: TrainLayout) -> TrainLayout:
+    """The layout without the shards of FSDP2 and ZeRO-3: what a rank's slice is before they cut it."""
     return replace(layout, shard=1) if layout.backend == "fsdp2" else replace(layout, zero_stage=1)
 
 

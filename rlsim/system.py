@@ -10,6 +10,7 @@ from rlsim.catalog import GpuSpec
 from rlsim.catalog.profiles import Profile, profile_for
 from rlsim.errors import UserError
 from rlsim.layout import EngineLayout, TrainLayout, engine_layout, train_layout
+from rlsim.lora import adapted
 from rlsim.model import ModelSpec
 from rlsim.scenario.schema import RolloutEntry, Scenario
 from rlsim.workload_checks import check_workload
@@ -78,6 +79,8 @@ def resolve(scenario: Scenario) -> System:
     try:
         pool = cluster_pool(scenario)
         model = catalog.model(scenario.model.base)
+        if scenario.model.lora is not None:
+            adapted(model, scenario.model.lora.targets)
         profile = profile_for(scenario.framework.name, scenario.costs.profile)
     except UserError as error:
         where = f" ({error.file})" if error.file else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlsim.catalog.switch_orders import SwitchOrder, order_of
+from rlsim.catalog.switch_orders import SwitchOrder
 from rlsim.costs.switch_ledger import (
     NO_SWITCH,
     HostLink,
@@ -14,6 +14,7 @@ from rlsim.costs.switch_ledger import (
     switch,
 )
 from rlsim.dtypes import BYTES
+from rlsim.lora import switch_order
 from rlsim.memory_trainer import offloadable
 from rlsim.memory_trainer import state_bytes as trainer_states
 from rlsim.slices import engine_rank_bytes
@@ -44,7 +45,7 @@ def trainer_rows(system: System) -> tuple[SwitchRow, ...]:
 
 def _order(system: System) -> SwitchOrder:
     """The framework's habits, with the kind of host memory that the scenario asks for."""
-    order = order_of(system.scenario.framework.name, system.trainer.backend)
+    order = switch_order(system.scenario, system.trainer.backend)
     return order if system.scenario.offload.pinned else order.pageable()
 
 

@@ -13,6 +13,7 @@ from rlsim.costs.kernels.tables import Floats
 from rlsim.costs.surface_table import SurfaceTable
 from rlsim.dtypes import BYTES
 from rlsim.errors import NotModelled
+from rlsim.lora import engine_keeps_base
 from rlsim.model import kv_bytes
 
 if TYPE_CHECKING:
@@ -67,7 +68,8 @@ def engine_surface(system: System, part: RolloutPart, kv_capacity_tokens: int) -
     memory model.
     """
     table = surface_table_for(system, part)
-    surface = surface_from(table, system.profile, part, kv_capacity_tokens, system.model.num_layers)
+    adapters = engine_keeps_base(system.scenario)
+    surface = surface_from(table, system.profile, part, kv_capacity_tokens, system.model.num_layers, adapters)
     return _with_swap(surface, system, part) if part.entry.preemption == "swap" else surface
 
 
@@ -90,20 +92,26 @@ def _with_swap(surface: Surface, system: System, part: RolloutPart) -> Surface:
 
 
 def surface_from(
-    table: SurfaceTable, profile: Profile, part: RolloutPart, kv_capacity_tokens: int, layers: int
+    table: SurfaceTable,
+    profile: Profile,
+    part: RolloutPart,
+    kv_capacity_tokens: int,
+    layers: int,
+    adapters: bool = False,
 ) -> Surface:
     """Rows for every batch 0..max_num_seqs by interpolation, host time `h0 + h1·b` added.
 
-    All kernel time takes `rollout_kernel_factor`, what engines lose over composed tables, and batch-invariant
-    kernels a factor of their own. Eager engines launch every kernel from the host: an iteration takes at least
-    `layers` times the launch time of a layer. With pipeline stages the host's `h0` recurs for each micro-batch,
-    but the host of one stage works while the others compute: it is counted once.
+    All kernel time takes `rollout_kernel_factor`, what engines lose over composed tables; batch-invariant kernels and
+    LoRA adapters beside the weights take a factor of their own. Eager engines launch every kernel from the host: an
+    iteration takes at least `layers` times the launch time of a layer. With pipeline stages the host's `h0` recurs for
+    each micro-batch, but the host of one stage works while the others compute: it is counted once.
     """
     from rlsim.sim.surface import Surface
 
     entry, ranks = part.entry, part.layout.attn_dp
     factor = profile.value("rollout_kernel_factor")
     factor *= profile.value("engine_deterministic_factor") if entry.deterministic else 1.0
+    factor *= profile.value("lora_kernel_factor") if adapters else 1.0
     b = np.arange(int(entry.max_num_seqs) + 1, dtype=np.float64)
     rows = np.stack([np.interp(b, table.batches, column) for column in table.rank.T], axis=1) * factor
     kernels = rows

@@ -23,6 +23,7 @@ from rlsim.costs.training_floor import floor_seconds, model_flops
 from rlsim.costs.training_packing import Ints, MicroBatches, Rules, micro_batches
 from rlsim.costs.training_sharding import once_per_update, update_traffic
 from rlsim.costs.training_times import PARTS, EndTimes, LayerTimes
+from rlsim.lora import reference_is_base
 from rlsim.memory_trainer import reference_bytes
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class TrainingCosts:
 
     def __init__(self, system: System, kernels: TrainingKernels) -> None:
         self.case: Case = case_of(system, kernels)
-        self.reference_in = reference_seconds(system)
+        self.reference_in = 0.0 if reference_is_base(system.scenario) else reference_seconds(system)
         self.kinds, self.counts = self.case.kinds()
 
     def update(self, lengths: Ints) -> StepTime:
@@ -77,7 +78,8 @@ class TrainingCosts:
     def logprob(self, lengths: Ints, role: str = "actor") -> StepTime:
         """One forward over the whole batch with its own micro-batches.
 
-        The weights of a reference or reward model come in from the host first: part `reference_in`.
+        The weights of a reference or reward model come in from the host first: part `reference_in`. With LoRA the
+        reference is the base with its adapters off.
         """
         step = self._step(np.asarray(lengths, dtype=np.int64), train=False)
         if role not in WAIT_ON_HOST or not len(lengths):

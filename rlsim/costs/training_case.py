@@ -21,7 +21,7 @@ from rlsim.layout import TrainLayout
 from rlsim.model import ModelSpec
 
 if TYPE_CHECKING:
-    from rlsim.scenario.schema import Trainer
+    from rlsim.scenario.schema import Lora, Trainer
     from rlsim.system import System
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -50,7 +50,7 @@ class TrainingKernels(LinkKernels, Protocol):
 class Case:
     """Everything that the seconds of a trainer pass depend on, but for the samples' lengths.
 
-    `lora_rank`: 0 = every weight is trained.
+    `lora`: the adapters; None: every weight is trained.
     """
 
     model: ModelSpec
@@ -61,7 +61,7 @@ class Case:
     options: Trainer
     profile: Profile
     framework: str
-    lora_rank: int
+    lora: Lora | None
 
     # --- rows of the work ---------------------------------------------------------------------------------------
     @property
@@ -82,7 +82,7 @@ class Case:
     @property
     def frozen(self) -> bool:
         """LoRA: the base weights get no gradients."""
-        return self.lora_rank > 0
+        return self.lora is not None
 
     @cached_property
     def slowest(self) -> float:
@@ -136,7 +136,6 @@ class Case:
 def case_of(system: System, kernels: TrainingKernels) -> Case:
     """The trainer of a resolved system."""
     scenario = system.scenario
-    lora = scenario.model.lora
     return Case(
         model=system.model,
         layout=system.trainer,
@@ -146,5 +145,5 @@ def case_of(system: System, kernels: TrainingKernels) -> Case:
         options=scenario.trainer,
         profile=system.profile,
         framework=scenario.framework.name,
-        lora_rank=lora.rank if lora is not None else 0,
+        lora=scenario.model.lora,
     )

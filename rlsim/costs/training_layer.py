@@ -11,6 +11,7 @@ from rlsim.architecture import Layer
 from rlsim.costs.kernels.work import MoeShape
 from rlsim.costs.network import Provenance, Timed
 from rlsim.costs.training_case import ACTIVATION, Case, Floats
+from rlsim.lora import Adapted, rank_slices
 from rlsim.slices import train_params
 
 Side = Literal["column", "row", "plain"]
@@ -58,7 +59,7 @@ def mlp_gemms(case: Case, intermediate: int) -> list[Gemm]:
 
 
 def dense_gemms(case: Case, layer: Layer) -> list[Gemm]:
-    """All GEMMs of a layer but the routed experts', with the adapters of LoRA."""
+    """All GEMMs of a layer but the routed experts' and the adapters'."""
     gemms = attention_gemms(case)
     experts = case.model.experts
     if layer.moe and experts is not None:
@@ -70,10 +71,33 @@ def dense_gemms(case: Case, layer: Layer) -> list[Gemm]:
     return gemms
 
 
-def adapter_gemms(case: Case, gemms: list[Gemm]) -> list[Gemm]:
-    """LoRA beside every projection: [rows, k] x [k, r] and [rows, r] x [r, n]."""
-    r = case.lora_rank
-    return [g for base in gemms for g in (Gemm(r, base.k, base.share, "plain"), Gemm(base.n, r, base.share, "plain"))]
+def adapter_slices(case: Case, layer: Layer) -> list[Adapted]:
+    """Weights of a layer of this kind that have adapters, as this rank holds them."""
+    if case.lora is None:
+        return []
+    place = "moe" if layer.moe else "dense"
+    return [one for one in rank_slices(case.model, case.layout, case.lora) if one.cls.place == place]
+
+
+def adapter_seconds(case: Case, layer: Layer, tokens: Floats) -> Floats:
+    """Forward of LoRA beside every adapted weight: [rows, k] x [k, r] and [rows, r] x [r, n]; experts' one by one."""
+    total = np.zeros(tokens.shape)
+    if case.lora is None:
+        return total
+    r = case.lora.rank
+    for one in adapter_slices(case, layer):
+        k, n = (one.rows, one.cols) if transposed(case, one) else (one.cols, one.rows)
+        share = case.rows_local if one.cls.rule == "whole" else case.rows
+        rows = expert_rows(case, tokens) if one.cls.part == "expert" else tokens * share
+        down, _ = one_gemm(case, rows, r, k, "bf16")
+        up, _ = one_gemm(case, rows, n, r, "bf16")
+        total = total + one.experts * (down + up)
+    return total
+
+
+def transposed(case: Case, one: Adapted) -> bool:
+    """gpt-oss stores its experts [in, out]."""
+    return case.model.architecture == "GptOssForCausalLM" and one.cls.part == "expert"
 
 
 def gemm_seconds(case: Case, gemms: list[Gemm], tokens: Floats) -> tuple[Floats, dict[Provenance, float]]:
@@ -127,17 +151,21 @@ def moe_shape(case: Case) -> MoeShape:
 def expert_seconds(case: Case, tokens: Floats) -> Timed:
     """Grouped GEMMs of the busiest expert-parallel rank, forward: each of its experts' two GEMMs in turn.
 
-    Rows of an expert: local rows of all ep·etp ranks · k / E, on the busiest rank `expert_imbalance` times that. (What
-    Transformer Engine's grouped linear does; inference tables of fused MoE kernels time another algorithm.)
+    (What Transformer Engine's grouped linear does; inference tables of fused MoE kernels time another algorithm.)
     """
-    shape = moe_shape(case)
-    hot = case.profile.value("expert_imbalance") if case.layout.ep > 1 else 1.0
-    entering = tokens * case.rows_local * shape.moe_ep * shape.moe_tp
-    rows = entering * shape.top_k / shape.experts * hot
+    shape, rows = moe_shape(case), expert_rows(case, tokens)
     inter, dtype = max(1, shape.inter // shape.moe_tp), case.options.precision
     up, source = one_gemm(case, rows, 2 * inter, shape.hidden, dtype)
     down, _ = one_gemm(case, rows, shape.hidden, inter, dtype)
     return (up + down) * (shape.experts / shape.moe_ep), source
+
+
+def expert_rows(case: Case, tokens: Floats) -> Floats:
+    """Rows of one expert: local rows of all ep·etp ranks · k / E, on the busiest rank `expert_imbalance` times that."""
+    shape = moe_shape(case)
+    hot = case.profile.value("expert_imbalance") if case.layout.ep > 1 else 1.0
+    entering = tokens * case.rows_local * shape.moe_ep * shape.moe_tp
+    return np.asarray(entering * shape.top_k / shape.experts * hot)
 
 
 def streamed_bytes(case: Case, layer: Layer) -> float:
@@ -159,13 +187,15 @@ def streamed_bytes(case: Case, layer: Layer) -> float:
         total += 4 * e.count * 4.0 * case.rows_local
     else:
         total += 3 * m.intermediate * ACTIVATION / tp * case.rows
-    gemms = dense_gemms(case, layer)
     if case.options.precision == "fp8":
-        total += sum(3.0 * g.k * g.share for g in gemms if not g.precise)
+        total += sum(3.0 * g.k * g.share for g in dense_gemms(case, layer) if not g.precise)
     fused = case.layout.backend == "megatron"
     total *= case.profile.value("elementwise_fused" if fused else "elementwise_eager")
-    if case.frozen:
-        total += sum((g.k + 3 * g.n) * ACTIVATION * g.share for g in gemms)
+    for one in adapter_slices(case, layer):
+        expert = one.cls.part == "expert"
+        share = case.rows_local * case.model.experts.top_k if expert and case.model.experts else case.rows
+        k, n = (one.rows, one.cols) if transposed(case, one) else (one.cols, one.rows)
+        total += (k + 3 * n) * ACTIVATION * share
     return total
 
 

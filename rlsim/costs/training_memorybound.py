@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rlsim.costs.training_case import ACTIVATION, Case, Floats
 from rlsim.costs.training_layer import Gemm, one_gemm
-from rlsim.costs.training_sharding import stage_parameters
+from rlsim.costs.training_sharding import trained_parameters
 
 STATE_BYTES = 4.0 * (3 + 3)
 """Adam in fp32: master weight and two moments read, and written."""
@@ -31,15 +31,8 @@ def optimizer_seconds(case: Case, stage: int) -> float:
 
 def local_parameters(case: Case, stage: int) -> float:
     """Parameters whose optimizer states one rank of the stage keeps: its slice over the shard groups."""
-    if case.frozen:
-        return adapter_parameters(case, stage) / max(1, case.dense_group.size)
-    dense, experts = stage_parameters(case, stage)
+    dense, experts = trained_parameters(case, stage)
     return dense / case.dense_group.size + experts / max(1, case.expert_group.size)
-
-
-def adapter_parameters(case: Case, stage: int) -> float:
-    """LoRA weights of a stage, about r·(n + k) per projection; 12 widths of H a layer stand for them."""
-    return float(case.lora_rank * 12 * case.model.hidden * len(case.layout.stages[stage]))
 
 
 def accumulation_seconds(case: Case, dense: float, experts: float, kept: bool = False) -> tuple[float, float]:

@@ -6,14 +6,15 @@ micro-batch. Only what compute does not hide counts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from rlsim.architecture import Layer
 from rlsim.costs.network import Group
 from rlsim.costs.training_case import ACTIVATION, Case, Floats
-from rlsim.costs.training_layer import held_parameters
+from rlsim.costs.training_layer import adapter_slices, held_parameters
+from rlsim.lora import adapter_params
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,15 @@ def layer_traffic(case: Case, layer: Layer) -> LayerTraffic:
     """
     if not case.layout.shards_weights:
         return LayerTraffic(0.0, 0.0)
-    return unit_traffic(case, *held_parameters(case, layer))
+    traffic = unit_traffic(case, *held_parameters(case, layer))
+    if case.lora is None:
+        return traffic
+    r = case.lora.rank
+    sizes = {"dense": 0.0, "expert": 0.0}
+    for one in adapter_slices(case, layer):
+        part = "expert" if one.cls.part == "expert" else "dense"
+        sizes[part] += one.experts * r * (one.rows + one.cols)
+    return replace(traffic, reduce=_reduce(case, sizes["dense"], sizes["expert"]))
 
 
 def end_traffic(case: Case) -> tuple[LayerTraffic, LayerTraffic]:
@@ -57,6 +66,11 @@ def unit_traffic(case: Case, dense: float, experts: float) -> LayerTraffic:
     gather += _seconds(case, "all_gather", experts * ACTIVATION, case.expert_group)
     if case.frozen:
         return LayerTraffic(gather, 0.0)
+    return LayerTraffic(gather, _reduce(case, dense, experts))
+
+
+def _reduce(case: Case, dense: float, experts: float) -> float:
+    """Seconds to reduce the gradients of so many trained weights of one TP and EP slice."""
     g, layout = case.gradient_bytes, case.layout
     reduce = _seconds(case, "reduce_scatter", dense * g, case.dense_group)
     reduce += _seconds(case, "reduce_scatter", experts * g, case.expert_group)
@@ -65,7 +79,7 @@ def unit_traffic(case: Case, dense: float, experts: float) -> LayerTraffic:
     slices = layout.etp * layout.ep * layout.expert_shard
     across = case.links.group(layout.edp // layout.expert_shard, slices)
     reduce += _seconds(case, "all_reduce", experts * g / layout.expert_shard, across)
-    return LayerTraffic(gather, reduce)
+    return reduce
 
 
 def once_per_update(case: Case, traffic: tuple[float, float], beside: tuple[float, float], micro_batches: int) -> float:
@@ -107,6 +121,14 @@ def stage_parameters(case: Case, stage: int) -> tuple[float, float]:
     return dense + embedding * (stage == 0) + head * (stage == case.layout.pp - 1), experts
 
 
+def trained_parameters(case: Case, stage: int) -> tuple[float, float]:
+    """Of these, what has gradients and optimizer states: all, or the adapters."""
+    if case.lora is None:
+        return stage_parameters(case, stage)
+    held = adapter_params(case.model, case.layout, stage, case.lora)
+    return float(held.dense), float(held.expert)
+
+
 def end_parameters(case: Case) -> tuple[float, float]:
     """Weights of one rank's TP slice of (embedding, LM head): V·H/tp each; a tied head is a copy only on its own stage.
 
@@ -122,9 +144,9 @@ def update_traffic(case: Case, stage: int) -> tuple[float, float]:
 
     Reduce-scatter of gradients in their dtype, all-gather of bf16 weights; experts over the expert-data-parallel group.
     """
-    if case.layout.shards_weights or case.frozen:
+    if case.layout.shards_weights:
         return 0.0, 0.0
-    dense, experts = stage_parameters(case, stage)
+    dense, experts = trained_parameters(case, stage)
     reduce = gather = 0.0
     for held, group in ((dense, case.dense_group), (experts, case.expert_group)):
         reduce += _seconds(case, "reduce_scatter", held * case.gradient_bytes, group)

@@ -63,7 +63,7 @@ class LayerTimes:
         gemms = layers.dense_gemms(case, layer)
         gemm, _ = layers.gemm_seconds(case, gemms, KNOTS)
         column, _ = layers.gemm_seconds(case, [g for g in gemms if g.side == "column"], KNOTS)
-        adapters, _ = layers.gemm_seconds(case, layers.adapter_gemms(case, gemms) if case.frozen else [], KNOTS)
+        adapters = layers.adapter_seconds(case, layer, KNOTS)
         zero = np.zeros(KNOTS.shape)
         gemm, column, adapters = gemm * case.slowest, column * case.slowest, adapters * case.slowest
         experts = layers.expert_seconds(case, KNOTS)[0] * case.slowest if layer.moe else zero

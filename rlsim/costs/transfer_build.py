@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from rlsim.costs.transfer_adapter import adapter_bytes
 from rlsim.costs.transfer_case import Receiver, Side, Source, SyncCase
 from rlsim.costs.transfer_methods import Method, method_of
 from rlsim.dtypes import BYTES
+from rlsim.lora import engine_keeps_base
 from rlsim.model import parameters
 from rlsim.slices import SyncBytes, sync_bytes
 from rlsim.sync_settings import sync_bucket
@@ -15,7 +17,12 @@ def sync_case(system: System) -> SyncCase:
     """Everything that the strategies need to know of this system's weight sync."""
     method = method_of(system.scenario.framework.name)
     dtype, read = wire_dtype(system, method)
-    exact = slices(system, BYTES[dtype])
+    lora = system.scenario.model.lora
+    if lora is not None and engine_keeps_base(system.scenario):
+        read = None
+        exact = tuple(adapter_bytes(system, part, lora, max(2.0, BYTES[dtype])) for part in system.rollout)
+    else:
+        exact = slices(system, BYTES[dtype])
     return SyncCase(
         model_bytes=exact[0].total_unique,
         read_bytes=parameters(system.model) * BYTES[read] if read else 0.0,
@@ -24,7 +31,10 @@ def sync_case(system: System) -> SyncCase:
         colocated=system.colocated,
         oversubscription=system.scenario.cluster.oversubscription,
         source=_source(system, exact[0]),
-        receivers=tuple(_receiver(part, bytes_, dtype) for part, bytes_ in zip(system.rollout, exact, strict=True)),
+        receivers=tuple(
+            _receiver(part, bytes_, dtype, engine_keeps_base(system.scenario))
+            for part, bytes_ in zip(system.rollout, exact, strict=True)
+        ),
         method=method,
         profile=system.profile,
     )
@@ -63,7 +73,7 @@ def _source(system: System, bytes_: SyncBytes) -> Source:
     )
 
 
-def _receiver(part: RolloutPart, bytes_: SyncBytes, wire: str) -> Receiver:
+def _receiver(part: RolloutPart, bytes_: SyncBytes, wire: str, adapters: bool) -> Receiver:
     layout = part.layout
     return Receiver(
         side=side_of(part.pool, layout.gpus),
@@ -75,7 +85,7 @@ def _receiver(part: RolloutPart, bytes_: SyncBytes, wire: str) -> Receiver:
         missing_gpu=bytes_.missing_gpu_max,
         missing_node=bytes_.missing_node_max,
         tensors_gpu=bytes_.engine_tensors_max,
-        quantises=part.entry.dtype == "fp8" and wire != "fp8",
+        quantises=part.entry.dtype == "fp8" and wire != "fp8" and not adapters,
     )
 
 

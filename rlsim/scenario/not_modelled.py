@@ -33,7 +33,6 @@ NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("cluster.pools", lambda s: s.cluster.pools, _given),
     ("cluster.links", lambda s: s.cluster.links, _given),
     ("cluster.oversubscription", lambda s: s.cluster.oversubscription, _other_than(1.0)),
-    ("model.lora", lambda s: s.model.lora, _given),
     ("workload.images", lambda s: s.workload.images, _given),
     ("workload.turns", lambda s: s.workload.turns, _given),
     ("workload.learning_efficiency", lambda s: s.workload.learning_efficiency, _given),

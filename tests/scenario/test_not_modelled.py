@@ -13,8 +13,6 @@ REFUSED = [
     ("cluster: {gpu: h100-sxm, gpus: 16, nic: 50 GB/s}", POOLS, "cluster.pools", 3),
     ("nic: 50 GB/s}", "links: [{between: [a, b], bandwidth: 400 GB/s, latency: 1 ms}]}", "cluster.links", 3),
     ("nic: 50 GB/s", "oversubscription: 2.0", "cluster.oversubscription = 2.0", 3),
-    ("model: Qwen/Qwen2.5-7B", "model: {base: Qwen/Qwen2.5-7B, lora: {rank: 32, targets: all-linear, sync: adapter}}",
-     "model.lora", 2),
     ("  prompts: 32", "  images: {per_prompt: 2, tokens: 1200}\n  prompts: 32", "workload.images", 5),
     ("  prompts: 32", "  turns: {count: {mean: 4, max: 9}, tokens: {mean: 300, max: 2048}, observation_tokens: 200, "
      "wait: {mean: 3 s, p99: 30 s}, kv: drop, workers: 512, timeout: 60 s}\n  prompts: 32", "workload.turns", 5),
