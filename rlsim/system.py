@@ -81,10 +81,10 @@ def resolve(scenario: Scenario) -> System:
         model = catalog.model(scenario.model.base)
         if scenario.model.lora is not None:
             adapted(model, scenario.model.lora.targets)
-        profile = profile_for(scenario.framework.name, scenario.costs.profile)
     except UserError as error:
         where = f" ({error.file})" if error.file else ""
         raise scenario.error(error.key or "model", error.message + where, error.fix) from None
+    profile = _profile(scenario)
     check_workload(scenario)
     rollout = tuple(RolloutPart(entry, pool, engine_layout(scenario, entry, model)) for entry in scenario.rollout)
     return System(
@@ -96,6 +96,17 @@ def resolve(scenario: Scenario) -> System:
         profile=profile,
         assumptions=_assumptions(scenario, profile),
     )
+
+
+def _profile(scenario: Scenario) -> Profile:
+    """The calibration profile; a mistake inside its file keeps that file's line."""
+    try:
+        return profile_for(scenario.framework.name, scenario.costs.profile)
+    except UserError as error:
+        if error.line is not None:
+            raise
+        where = f" ({error.file})" if error.file else ""
+        raise scenario.error("costs.profile", error.message + where, error.fix) from None
 
 
 def _assumptions(scenario: Scenario, profile: Profile) -> tuple[str, ...]:

@@ -10,25 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-import yaml
-
+from rlsim.catalog import profile_file
+from rlsim.catalog.profile_file import Parameter, ProfileFile
 from rlsim.errors import UserError
 
 FOLDER = Path(__file__).parent / "profiles"
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """One calibrated figure: SI value, its 10th and 90th percentile, unit, source, and what it is."""
-
-    value: float
-    low: float
-    high: float
-    unit: str
-    source: str
-    description: str
+GENERIC = "generic"
 
 
 @dataclass(frozen=True)
@@ -63,39 +51,37 @@ def names() -> list[str]:
 
 def profile(name: str) -> Profile:
     """A shipped profile by name, or one from a YAML file of the same form (path)."""
-    path = Path(name) if name.endswith((".yaml", ".yml")) else FOLDER / f"{name}.yaml"
-    if not path.exists():
-        raise UserError(f"no calibration profile {name!r}", key="costs.profile", fix="one of " + ", ".join(names()))
-    return _load(path)
+    if name.endswith((".yaml", ".yml")):
+        if not Path(name).exists():
+            raise UserError(f"no such file: {name}", key="costs.profile", fix="a path relative to the scenario file")
+        return _laid_over(profile_file.read(Path(name)))
+    if name not in names():
+        fix = "one of " + ", ".join(names()) + ", or a path that ends in .yaml"
+        raise UserError(f"no calibration profile {name!r}", key="costs.profile", fix=fix)
+    return _shipped(name)
 
 
 def profile_for(framework: str, requested: str = "auto") -> Profile:
     """The profile of a scenario: the one asked for, else the framework's, else `generic`."""
     if requested != "auto":
         return profile(requested)
-    return profile(framework if framework in names() else "generic")
+    return profile(framework if framework in names() else GENERIC)
 
 
 @cache
-def _load(path: Path) -> Profile:
-    content = yaml.safe_load(path.read_text()) or {}
-    base = dict(_load(FOLDER / f"{content['base']}.yaml").parameters) if "base" in content else {}
-    for name, fields in content.get("parameters", {}).items():
-        base[name] = _parameter(name, fields, base.get(name), path)
-    return Profile(content.get("name", path.stem), base)
+def _shipped(name: str) -> Profile:
+    """A profile of the package; `generic` has no base and defines the parameters."""
+    file = profile_file.read_shipped(FOLDER / f"{name}.yaml")
+    if name != GENERIC:
+        return _laid_over(file)
+    return Profile(file.name, {key: profile_file.parameter(file, key, None, {}) for key in file.parameters})
 
 
-def _parameter(name: str, fields: Mapping[str, Any], inherited: Parameter | None, path: Path) -> Parameter:
-    known = {"value", "low", "high", "unit", "source", "description"}
-    unknown = set(fields) - known
-    missing = {"value", "low", "high", "source"} - set(fields)
-    if unknown or missing:
-        raise UserError(
-            f"a profile parameter has {', '.join(sorted(known))}", file=str(path), key=name, fix="complete it"
-        )
-    low, value, high = (float(fields[k]) for k in ("low", "value", "high"))
-    if not low <= value <= high:
-        raise UserError("the range does not hold the value", file=str(path), key=name, fix="low <= value <= high")
-    unit = str(fields.get("unit", inherited.unit if inherited else ""))
-    text = str(fields.get("description", inherited.description if inherited else ""))
-    return Parameter(value, low, high, unit, str(fields["source"]), text)
+def _laid_over(file: ProfileFile) -> Profile:
+    """A file over its base, by default `generic`."""
+    base = file.base or GENERIC
+    if base not in names():
+        raise file.error(("base",), f"no calibration profile {base!r}", "one of " + ", ".join(names()))
+    known = _shipped(base).parameters
+    own = {name: profile_file.parameter(file, name, known.get(name), known) for name in file.parameters}
+    return Profile(file.name, {**known, **own})

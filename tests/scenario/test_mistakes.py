@@ -125,6 +125,13 @@ def test_a_variant_is_named_where_the_base_is_to_blame() -> None:
     assert "(variant together)" in error.message
 
 
+def _bomb(first: str, before: str, after: str) -> str:
+    """Nine anchors, each ten times in the next: 10^9 values."""
+    lines = [f"a0: &a0 {first}"]
+    lines += [f"a{i}: &a{i} {before}{', '.join([f'*a{i - 1}'] * 10)}{after}" for i in range(1, 10)]
+    return "\n".join(lines)
+
+
 @pytest.mark.parametrize(
     ("text", "line", "says"),
     [
@@ -136,7 +143,15 @@ def test_a_variant_is_named_where_the_base_is_to_blame() -> None:
         ("a: b: c\n", 1, "not valid YAML"),
         ("a:\n\tb: 1\n", 2, "not valid YAML"),
         ("a: *nowhere\n", 1, "not valid YAML"),
-        ("a: &x [*x]\n", None, "an anchor contains itself"),
+        ("a: &x [*x]\n", 1, "an anchor contains itself"),
+        ("a: 1\nb: " + "[" * 100_000 + "]" * 100_000, 2, "nested too deeply"),
+        ("\n".join(" " * i + "a:" for i in range(1000)), 33, "nested too deeply"),
+        ("b: '" + "[" * 50 + "'\na: &x {<<: *x}\n", 2, "nested too deeply"),
+        ("a: !!float x\n", 1, "could not convert"),
+        ("a: 1\nb: !!int abc\n", 2, "not valid YAML"),
+        ("a: \x00\n", None, "not valid YAML"),
+        (_bomb("[x, x, x, x, x, x, x, x, x, x]", "[", "]"), 1, "more than 100,000 values"),
+        (_bomb("{x: 1}", "{<<: [", "]}"), 1, "more than 100,000 values"),
         ("run: {steps: 1}\nrun: {steps: 2}\n", 2, "duplicate key"),
         ("a: 1\n---\nb: 2\n", 2, "not valid YAML"),
     ],
