@@ -78,6 +78,7 @@ def utilization(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
     wall = sum(s.seconds for s in steps)
     passes = ("logprob", "reference", "train")
     trainer = sum(s.phases[n] - s.exposed.get(n, 0.0) for s in steps for n in passes) / wall
+    trainer += sum(s.early for s in steps) / wall
     engines = sum(count for _, count in costs.engines)
     rollout = sum(s.counts.busy for s in steps) / (engines * wall)
     gpus = costs.gpus

@@ -18,6 +18,7 @@ from rlsim.costs.spreads import Typical, phase_spreads
 from rlsim.costs.switch_ledger import SwitchCost
 from rlsim.costs.training import TrainingCosts
 from rlsim.costs.transfer import SyncCost, weight_sync_cost
+from rlsim.grids import TrainLayout
 from rlsim.memory import MemoryReport
 from rlsim.scenario.schema_workload import Workload
 from rlsim.sim.prices import Costs, Gpus
@@ -56,7 +57,15 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         reference=replica_costs(system, "reference", kernels_of),
         reward_model=replica_costs(system, "reward_model", kernels_of),
         scoring=scoring_passes(system, kernels_of),
+        copy_gpus=_copy_gpus(system.trainer),
     )
+
+
+def _copy_gpus(layout: TrainLayout) -> int:
+    """Trainer GPUs that one forward pass needs: a stage's GPUs, for all stages; with sharded weights all shards."""
+    dense = layout.tp * max(layout.cp * layout.ulysses, layout.shard if layout.shards_weights else 1)
+    experts = layout.ep * layout.etp * (layout.expert_shard if layout.shards_weights else 1)
+    return layout.pp * max(dense, experts)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ CONTRACT: dict[str, Any] = {
 PLAIN = {
     *("name", "variant", "seed", "steps", "warmup_steps", "feasible", "problems", "bottleneck"),
     *("tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s", "effective_tokens_per_s", "goodput", "mfu_train"),
-    *("mean_running_batch", "preemptions", "kv_tokens_per_engine", "assumptions"),
+    *("mean_running_batch", "preemptions", "kv_tokens_per_engine", "assumptions", "early_logprob_s"),
 }
 
 

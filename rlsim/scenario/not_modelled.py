@@ -51,7 +51,6 @@ NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("async.queue", _async("queue"), _given),
     ("routing", lambda s: s.routing, _other_than("least-loaded")),
     ("remedies.elastic", lambda s: s.remedies.elastic, _given),
-    ("remedies.consolidate", lambda s: s.remedies.consolidate, _given),
     ("faults[0]", lambda s: s.faults, _given),
     ("weight_sync.rebuild_group", lambda s: s.weight_sync.rebuild_group, _other_than(False)),
     ("weight_sync.flush_cache", lambda s: s.weight_sync.flush_cache, _other_than(True)),

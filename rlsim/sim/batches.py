@@ -19,6 +19,7 @@ class Collected:
     scored   its last reward
     free     from here on the engines have nothing to do
     tail     seconds of the rollout in which fewer than a quarter of its peak of samples ran
+    early    seconds of the log-prob pass that are already done
     """
 
     ids: Ints
@@ -26,6 +27,7 @@ class Collected:
     scored: float
     free: float
     tail: float
+    early: float = 0.0
 
 
 class Batches(Protocol):

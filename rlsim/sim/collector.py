@@ -15,6 +15,7 @@ import numpy as np
 
 from rlsim.errors import UserError
 from rlsim.sim.batches import Collected
+from rlsim.sim.consolidation import Consolidation
 from rlsim.sim.ledger import ABORTED, SURPLUS, ZERO_VARIANCE, Ints
 from rlsim.sim.loop import Loop
 from rlsim.sim.remedies import BATCH, DOUBLE, FETCH, KEEP, REPLACE, TAIL_BATCH, Remedies
@@ -64,6 +65,7 @@ class Rollout:
         self._scored: list[tuple[float, int]] = []  # heap of groups without unfinished samples by their last score
         self._finished: list[int] = []
         self._started = 0
+        self._together = Consolidation(loop, self.rules.consolidate or 0.0, loop.clock.now)
         loop.pool.note(loop.pool.advance())
         self.begun = loop.clock.now
         self._start(self.needed if self.long else self.rules.started(self.needed))
@@ -110,6 +112,7 @@ class Rollout:
             if not one.requests:  # it had ended, only not in time
                 heappush(self._scored, (float(self.loop.ledger["scored"][self._samples([one.group])].max()), one.group))
         whole = [*again, *fresh]
+        self._together.started(sum(len(one.requests) for one in carried) + size * len(whole))
         self.left.update(dict.fromkeys(whole, size))
         pool.resubmit([request for one in carried for request in one.requests], now)
         pool.submit(self._samples(whole).ravel().tolist(), version, now)
@@ -129,6 +132,7 @@ class Rollout:
             self.loop.pool.flush()
             for moment in zip(self.loop.pool.scored(self._samples(over)).tolist(), over, strict=True):
                 heappush(self._scored, moment)
+        self._together.watch(self._finished)
 
     def _accept(self, now: float) -> None:
         """Take the groups that are done: they count or are rejected; refill, or end the rollout."""
@@ -155,10 +159,12 @@ class Rollout:
             self.kept.sort()  # a generated batch is cut in the order of its prompts
         self._drop(self.kept[self.needed :], SURPLUS)
         ids = self._samples(sorted(self.kept[: self.needed]))
+        early = self._together.early_logprob(ids, now) if self.rules.early_logprob else 0.0
+        self._together.over()
         last = ledger["end"][ids if self.stops else self._finished].max()
         tail = self._tail(stopped, now)
         self._settle(stopped)
-        self.collected = Collected(ids, min(max(float(last), self.begun), now), now, now, tail)
+        self.collected = Collected(ids, min(max(float(last), self.begun), now), now, now, tail, early)
 
     def _settle(self, stopped: list[Request]) -> None:
         """Groups that are not done are given up, or wait for a later rollout."""

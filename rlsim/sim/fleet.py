@@ -34,6 +34,7 @@ class Fleet:
 
     now        every boundary up to now has been played
     in_flight  samples that wait or run
+    in_service engines that samples go to; while there are none, samples wait for one
     """
 
     def __init__(
@@ -56,6 +57,8 @@ class Fleet:
         self._route = ROUTERS[router]
         self.now = 0.0
         self.in_flight = 0
+        self.in_service = set(range(len(self.engines)))
+        self._stranded: list[Request] = []
         self._paused = False
         self._heap: list[tuple[float, int]] = []
         self._due: dict[int, None] = {}  # engines that stand at a boundary, to be planned when time goes on
@@ -68,6 +71,9 @@ class Fleet:
         self._advance(now)
         new = list(requests)
         self.in_flight += len(new)
+        if not self.in_service:
+            self._stranded += new
+            return
         places, engines, due = self._places, self.engines, self._due
         eager: dict[int, None] = {}
         for request, place in zip(new, self._route(new, self._loads), strict=True):
@@ -222,6 +228,48 @@ class Fleet:
         self.in_flight -= len(gone)
         self._start(holders)
         return gone
+
+    # --- engines come and go ----------------------------------------------------------------------
+
+    def take_down(self, engines: Iterable[int], now: float) -> list[Request]:
+        """Engines out of service: their samples come back with the tokens they have, their KV is lost."""
+        numbers = sorted(self.in_service.intersection(engines))
+        self._stop(numbers, now)
+        gone = [request for number in numbers for request in self.engines[number].remove(None)]
+        for request in gone:
+            self._loads.gone(request.rank.place)
+        self.in_flight -= len(gone)
+        self.in_service.difference_update(numbers)
+        for number in numbers:
+            self.engines[number].flush_cache()
+            for rank in self.engines[number].ranks:
+                self._loads.close(rank.place)
+        return gone
+
+    def bring_up(self, engines: Iterable[int], now: float) -> None:
+        """Engines back in service, with nothing on them."""
+        self._advance(now)
+        for number in sorted(set(engines) - self.in_service):
+            self.in_service.add(number)
+            self.engines[number].t = now
+            for rank in self.engines[number].ranks:
+                self._loads.open(rank.place)
+        stranded, self._stranded = self._stranded, []
+        self.in_flight -= len(stranded)
+        self.submit(stranded, now)
+
+    def migrate(self, now: float, keep: int) -> list[Request]:
+        """Only the `keep` engines with the most samples stay in service; the others' samples go on there.
+
+        Returns the samples that moved: with their tokens, but their contexts are prefilled again.
+        """
+        self._advance(now)
+        for engine in self.engines:
+            engine.settle()
+        busiest = sorted(self.in_service, key=lambda number: (-self.engines[number].load, number))
+        moved = self.take_down(busiest[keep:], now)
+        self.submit(moved, now)
+        return moved
 
     # --- figures ----------------------------------------------------------------------------------
 

@@ -173,6 +173,7 @@ class Costs:
     reference    the reference model where it has GPUs of its own
     reward_model the reward model where it has GPUs of its own
     scoring      the reward model on the trainer's GPUs: one forward over the batch before the log-probs
+    copy_gpus    trainer GPUs that hold one copy of the model for a forward pass
     spreads      phase -> (10th, 90th percentile) of its true duration over the predicted one
     """
 
@@ -193,3 +194,4 @@ class Costs:
     reference: Replicas | None = None
     reward_model: Replicas | None = None
     scoring: Training | None = None
+    copy_gpus: int = 1

@@ -74,6 +74,7 @@ class Step:
     dropped: dict[str, int] = field(default_factory=dict)
     aborted: int = 0
     wasted: int = 0
+    early: float = 0.0  # seconds of the log-prob pass done beside the rollout
     exposed: dict[str, float] = field(default_factory=dict)
     beside: dict[str, float] = field(default_factory=dict)
 

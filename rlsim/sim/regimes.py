@@ -22,7 +22,7 @@ def synchronous(loop: Loop, batches: Batches, steps: int) -> Process:
         batch = batches.take()
         yield from trainer.wait("rollout", batch.ended)
         yield from trainer.wait("reward", batch.scored)
-        yield from trainer.train(batch.ids)
+        yield from trainer.train(batch.ids, batch.early)
         loop.end_step(batch.tail)
 
 

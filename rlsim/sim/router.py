@@ -7,22 +7,40 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 from rlsim.sim.request import Request
 
+CLOSED = 1 << 40  # more than any load
+
 
 class Loads:
     """Samples that wait or run at each place, and the place with the fewest (of equals the first).
 
-    The heap holds load·places + place: of every place its load as it is, and some that are outdated.
+    The heap holds load·places + place: of every place its load as it is, and some that are outdated. Closed places have
+    more than any other.
     """
 
     def __init__(self, places: int) -> None:
         self.places = places
         self._most = 8 * places + 64
+        self._closed: set[int] = set()
         self.clear()
 
     def clear(self) -> None:
         """Nothing anywhere."""
-        self.at = [0] * self.places
+        self.at = [CLOSED if place in self._closed else 0 for place in range(self.places)]
         self._rebuild()
+
+    def close(self, place: int) -> None:
+        """No sample goes there from now on."""
+        if place not in self._closed:
+            self._closed.add(place)
+            self.at[place] += CLOSED
+            self._rebuild()
+
+    def open(self, place: int) -> None:
+        """Samples go there again."""
+        if place in self._closed:
+            self._closed.remove(place)
+            self.at[place] -= CLOSED
+            self._rebuild()
 
     def _rebuild(self) -> None:
         self._heap = [load * self.places + place for place, load in enumerate(self.at)]

@@ -60,11 +60,12 @@ class Trainer:
             yield self.clock.at(until)
             self.recorder.phase(label, start, until, None)
 
-    def train(self, ids: Ints) -> Process:
+    def train(self, ids: Ints, early: float = 0.0) -> Process:
         """One step on the samples int64[groups, group_size].
 
         Controller, the reward model's and the critic's passes where they share these GPUs, [onload], log-probs, mini-
-        batches x epochs. A model on GPUs of its own runs beside that; what is not there in time is waited for.
+        batches x epochs. A model on GPUs of its own runs beside that; what is not there in time is waited for. `early`
+        seconds of the log-prob pass are already done.
         """
         settings, training = self.settings, self.costs.training
         lengths = self.ledger["prompt"][ids] + self.ledger["response"][ids]
@@ -77,7 +78,7 @@ class Trainer:
         if settings.colocated:
             yield from self.stage("onload", self.costs.switch.onload_seconds)
         if settings.recompute:
-            yield from self._pass("logprob", training.logprob(whole, "actor"))
+            yield from self._rest_of_logprob(training.logprob(whole, "actor"), early)
         if self.own_reference and self.costs.reference:
             yield from self._expose(
                 "reference", self.own_reference.there(self.ledger, ids), self.costs.reference.sources
@@ -87,6 +88,13 @@ class Trainer:
         yield from self._expose("logprob", *values)
         yield from self._updates(training, lengths)
         yield from self._expose("train", *critic)
+
+    def _rest_of_logprob(self, price: StepTime, early: float) -> Process:
+        early = min(early, price.seconds)
+        self.recorder.step.early += early
+        left = 1 - early / price.seconds if price.seconds else 1.0
+        self.recorder.price({source: left * seconds for source, seconds in price.sources.items()})
+        yield from self.stage("logprob", price.seconds - early)
 
     def _updates(self, training: Training, lengths: Ints) -> Process:
         prices = [training.update(part.ravel()) for part in np.array_split(lengths, self.settings.mini_batches)]

@@ -35,7 +35,6 @@ REFUSED = [
      "workload.dynamic_sampling", 5),
     ("run: {steps: 3}", "routing: round-robin", "routing = round-robin", 14),
     ("run: {steps: 3}", "remedies: {elastic: {below: 0.5}}", "remedies.elastic", 14),
-    ("run: {steps: 3}", "remedies: {consolidate: {below: 0.2}}", "remedies.consolidate", 14),
     ("run: {steps: 3}", "faults: [{kind: engine-crash, at: 60 s}]", "faults[0]", 14),
     ("run: {steps: 3}", "weight_sync: {rebuild_group: true}", "weight_sync.rebuild_group = true", 14),
     ("run: {steps: 3}", "weight_sync: {flush_cache: false}", "weight_sync.flush_cache = false", 14),

@@ -133,6 +133,7 @@ class Hand:
     controller: Controller = field(default_factory=Controller)
     reward: Reward = field(default_factory=Reward)
     gpus: Gpus = field(default_factory=lambda: Gpus(8, 16, 24))
+    copy_gpus: int = 1
 
     def costs(self) -> Costs:
         return Costs(
@@ -147,6 +148,7 @@ class Hand:
             gpu_hour=2.0,
             peak_flops=1e15,
             hbm_bytes=80e9,
+            copy_gpus=self.copy_gpus,
         )
 
     def scaled(self, c: float) -> Hand:

@@ -1,0 +1,99 @@
+"""The last samples of a rollout move onto fewer engines; co-located, the freed ones begin the log-prob pass.
+
+When fewer samples run than `below` times the rollout's peak, a share `below` of the engines is kept (as many sequences
+an engine as at the peak), more where twice the KV cache that the samples hold needs more. The others' samples go
+there, and their contexts are prefilled again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlsim.sim.ledger import Ints
+from rlsim.sim.loop import Loop
+from rlsim.sim.tail import peak_running
+
+HEADROOM = 2.0  # KV cache of the engines kept / KV cache that the samples hold when they move
+
+
+class Consolidation:
+    """Watches one rollout.
+
+    since   when the samples moved together; None while they have not
+    """
+
+    def __init__(self, loop: Loop, below: float, begun: float) -> None:
+        self.loop = loop
+        self.below = below
+        self.begun = begun
+        self.since: float | None = None
+        self._freed = 0.0  # share of the engines
+        self._check_at = 0.0  # samples in flight below which it is worth a look
+
+    def started(self, samples: int) -> None:
+        """More samples come: all engines serve again."""
+        self.over()
+        self._check_at += self.below * samples
+
+    def watch(self, finished: Sequence[int]) -> None:
+        """After a completion; `finished` are the samples of this rollout so far."""
+        pool = self.loop.pool
+        in_flight = pool.engines.in_flight
+        if self.since is not None or not 0 < in_flight < self._check_at:
+            return
+        pool.flush()
+        for engine in pool.fleet.engines:
+            engine.settle()
+        running = [r.start for e in pool.fleet.engines for k in e.ranks for r in k.running.values()]
+        start = np.concatenate([self.loop.ledger["start"][list(finished)], running])
+        end = np.concatenate([self.loop.ledger["end"][list(finished)], np.full(len(running), np.inf)])
+        self._check_at = self.below * peak_running(np.maximum(start, self.begun), end)
+        if in_flight < self._check_at:
+            self._move()
+
+    def _move(self) -> None:
+        fleet, now = self.loop.pool.fleet, self.loop.pool.engines.now
+        keep, engines = kept_engines(self.loop, self.below), len(fleet.engines)
+        if keep < engines:
+            fleet.migrate(now, keep)
+            self.since, self._freed = now, (engines - keep) / engines
+
+    def over(self) -> None:
+        """All engines serve again."""
+        if self.since is not None:
+            fleet = self.loop.pool.fleet
+            fleet.bring_up(range(len(fleet.engines)), self.loop.pool.engines.now)
+            self.since = None
+
+    def early_logprob(self, ids: Ints, now: float) -> float:
+        """Seconds that the log-prob pass over `ids` is shorter for what the freed GPUs did of it until `now`.
+
+        They are the trainer's GPUs. They first get its state back, then work, as so large a share of the trainer, on
+        what was scored before they were freed; whole copies of the model only:
+
+            min(share · (tail - onload), log-prob seconds of those samples)
+        """
+        loop, costs = self.loop, self.loop.costs
+        if self.since is None or not (loop.settings.colocated and loop.settings.recompute):
+            return 0.0
+        gpus = costs.gpus.trainer
+        share = math.floor(self._freed * gpus / costs.copy_gpus + 1e-9) * costs.copy_gpus / gpus
+        seconds = share * max(0.0, now - self.since - costs.switch.onload_seconds)
+        ready = ids[loop.ledger["scored"][ids] <= self.since]
+        if not seconds or not len(ready):
+            return 0.0
+        lengths = loop.ledger["prompt"][ready] + loop.ledger["response"][ready]
+        return min(seconds, costs.training.logprob(lengths, "actor").seconds)
+
+
+def kept_engines(loop: Loop, below: float) -> int:
+    """Engines that the samples in flight move onto."""
+    engines = loop.pool.fleet.engines
+    held = sum(engine.contexts + engine.batch * engine.k for engine in engines)
+    held += sum(r.prompt + r.done for engine in engines for rank in engine.ranks for r in rank.waiting)
+    held += sum(r.prompt + r.done for engine in engines for rank in engine.ranks for r in rank.prefilling)
+    capacity = min(sum(rank.capacity * rank.block for rank in engine.ranks) for engine in engines)
+    return max(math.ceil(below * len(engines) - 1e-9), math.ceil(HEADROOM * held / capacity), 1)
