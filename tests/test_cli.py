@@ -67,6 +67,8 @@ CONTRACT = {
     "kv_tokens_per_engine": None,
     "samples": {"trained", "dropped", "aborted", "in_flight"},
     "tokens": {"generated", "trained", "wasted", "reprefilled"},
+    "response_tokens": {"drawn", "trained"},
+    "early_logprob_s": None,
     "cost": {"usd_per_step", "gpu_hours_per_step"},
     "prediction_interval_s": {"p10", "p90"},
     "provenance": {"measured", "scaled", "roofline"},
