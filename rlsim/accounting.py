@@ -163,6 +163,23 @@ def tokens(steps: Sequence[Step]) -> dict[str, int]:
     }
 
 
+def kv(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
+    """What became of KV that is not in use on the GPU, over the measured steps.
+
+    swap_s            per step, by which swaps with the host lengthen an engine's iterations (mean over engines)
+    swapped_tokens    tokens whose KV went to the host
+    reused_tokens     of later turns' prompts, those whose KV was still in the prefix cache
+    evicted_tokens    those whose KV was no longer there
+    """
+    total, engines = counts(steps), sum(count for _, count in costs.engines)
+    return {
+        "swap_s": total.swap / (len(steps) * engines),
+        "swapped_tokens": total.swapped,
+        "reused_tokens": total.reused,
+        "evicted_tokens": total.evicted,
+    }
+
+
 def response_tokens(runs: Sequence[Run]) -> dict[str, float]:
     """Mean response length of all samples of the workload that were drawn, and of those trained in measured steps.
 

@@ -50,6 +50,7 @@ CONTRACT = {
     "mfu_train": None,
     "mean_running_batch": None,
     "preemptions": None,
+    "kv": {"swap_s", "swapped_tokens", "reused_tokens", "evicted_tokens"},
     "tail": {"seconds", "share"},
     "staleness": {"mean", "p99", "max"},
     "staleness_updates": {"mean", "max"},

@@ -24,16 +24,16 @@ def main(files: list[str]) -> None:
         for scenario in load_scenario(file).variants:
             system = resolve(scenario)
             for part in system.rollout:
-                entry, shape = part.entry, rollout.engine_shape(system, part)
-                limits = (int(entry.max_num_seqs), int(entry.max_num_batched_tokens))
                 mode = scenario.costs.kernels
-                name = surface_table.key(part.pool.gpu, entry.engine, shape, *limits, mode)
-                path = surface_table.SHIPPED / f"surface-{name[:20]}.npz"
-                if path not in written:
-                    k = kernels_for(part.pool.gpu, entry.engine, roofline_only=mode == "roofline")
-                    surface_table.save(surface_table.build(k, shape, *limits), name, path)
-                    written.add(path)
-                    print(f"{Path(file).name} {scenario.variant}: {path.name} {path.stat().st_size} bytes")
+                for one in rollout.priced_shapes(system, part):
+                    limits = (one.max_num_seqs, one.max_tokens)
+                    name = surface_table.key(part.pool.gpu, part.entry.engine, one.shape, *limits, mode)
+                    path = surface_table.SHIPPED / f"surface-{name[:20]}.npz"
+                    if path not in written:
+                        k = kernels_for(part.pool.gpu, part.entry.engine, roofline_only=mode == "roofline")
+                        surface_table.save(surface_table.build(k, one.shape, *limits), name, path)
+                        written.add(path)
+                        print(f"{Path(file).name} {scenario.variant}: {path.name} {path.stat().st_size} bytes")
     if not files:
         for path in set(surface_table.SHIPPED.glob("surface-*.npz")) - written:
             path.unlink()

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlsim.costs import surface_table
+from rlsim import catalog
+from rlsim.costs import speculative, surface_table
 from rlsim.costs.engine_step import EngineShape
 from rlsim.costs.kernels.tables import Floats
 from rlsim.costs.surface_table import SurfaceTable
 from rlsim.dtypes import BYTES
-from rlsim.errors import NotModelled
+from rlsim.errors import UserError
 from rlsim.lora import engine_keeps_base
 from rlsim.model import kv_bytes
 
 if TYPE_CHECKING:
     from rlsim.catalog.profiles import Profile
+    from rlsim.scenario.schema_roles import Speculative
     from rlsim.sim.surface import Surface
     from rlsim.system import RolloutPart, System
 
@@ -45,32 +47,88 @@ def engine_shape(system: System, part: RolloutPart) -> EngineShape:
     )
 
 
-def surface_table_for(system: System, part: RolloutPart) -> SurfaceTable:
-    """Stored where this engine has been priced before; else built from the kernel tables and stored."""
-    entry, shape = part.entry, engine_shape(system, part)
-    if entry.speculative is not None:
-        raise NotModelled("speculative decoding is not modelled yet", key="rollout.speculative")
-    kernels = system.scenario.costs.kernels
-    limits = (int(entry.max_num_seqs), int(entry.max_num_batched_tokens))
-    name = surface_table.key(part.pool.gpu, entry.engine, shape, *limits, kernels)
-    table = surface_table.find(name)
-    if table is None:
-        from rlsim.costs.kernels import kernels_for
+@dataclass(frozen=True)
+class Priced:
+    """One kernel table that an engine needs: of which geometry, and how far it reaches."""
 
-        k = kernels_for(part.pool.gpu, entry.engine, roofline_only=kernels == "roofline")
-        table = surface_table.build(k, shape, *limits)
-        surface_table.save(table, name, surface_table.cache_folder() / f"{name}.npz")
-    return table
+    shape: EngineShape
+    max_num_seqs: int
+    max_tokens: int
+
+
+def priced_shapes(system: System, part: RolloutPart) -> tuple[Priced, ...]:
+    """The engine's own table, and the draft's where it speculates with one."""
+    entry, shape, spec = part.entry, engine_shape(system, part), part.entry.speculative
+    seqs, tokens = int(entry.max_num_seqs), int(entry.max_num_batched_tokens)
+    if spec is None:
+        return (Priced(shape, seqs, tokens),)
+    most = speculative.limit(spec, seqs)
+    target = Priced(shape, max(seqs, most * (spec.tokens + 1)), tokens)
+    if spec.method == "ngram":
+        return (target,)
+    return (target, Priced(_draft_shape(system, spec, shape), most, tokens))
+
+
+def _draft_shape(system: System, spec: Speculative, shape: EngineShape) -> EngineShape:
+    """The draft runs on the target's ranks: a model of its own with their TP, or one layer of the target's kind."""
+    if spec.method != "draft":
+        return replace(shape, model=speculative.head_model(shape.model), pp=1)
+    try:
+        model = catalog.model(spec.draft_model or "")
+    except UserError as error:
+        raise system.scenario.error("rollout.speculative.draft_model", error.message, error.fix) from error
+    moe = model.experts is not None
+    return replace(
+        shape, model=model, pp=1, moe_tp=shape.moe_tp if moe else shape.attn_tp, moe_ep=shape.moe_ep if moe else 1
+    )
+
+
+def surface_tables(system: System, part: RolloutPart) -> list[SurfaceTable]:
+    """`priced_shapes` as tables: stored where this engine has been priced before; else built and stored."""
+    entry, found = part.entry, []
+    kernels = system.scenario.costs.kernels
+    for one in priced_shapes(system, part):
+        limits = (one.max_num_seqs, one.max_tokens)
+        name = surface_table.key(part.pool.gpu, entry.engine, one.shape, *limits, kernels)
+        table = surface_table.find(name)
+        if table is None:
+            from rlsim.costs.kernels import kernels_for
+
+            k = kernels_for(part.pool.gpu, entry.engine, roofline_only=kernels == "roofline")
+            table = surface_table.build(k, one.shape, *limits)
+            surface_table.save(table, name, surface_table.cache_folder() / f"{name}.npz")
+        found.append(table)
+    return found
 
 
 def engine_surface(system: System, part: RolloutPart, kv_capacity_tokens: int) -> Surface:
     """Seconds of an iteration of one engine of `part`; `kv_capacity_tokens` per attention rank comes from the
     memory model.
     """
-    table = surface_table_for(system, part)
+    tables, entry = surface_tables(system, part), part.entry
     adapters = engine_keeps_base(system.scenario)
-    surface = surface_from(table, system.profile, part, kv_capacity_tokens, system.model.num_layers, adapters)
-    return _with_swap(surface, system, part) if part.entry.preemption == "swap" else surface
+    surface = surface_from(tables[0], system.profile, part, kv_capacity_tokens, system.model.num_layers, adapters)
+    if entry.speculative is not None:
+        surface = _speculating(surface, tables, entry.speculative, system, part)
+    return _with_swap(surface, system, part) if entry.preemption == "swap" else surface
+
+
+def _speculating(
+    surface: Surface, tables: list[SurfaceTable], spec: Speculative, system: System, part: RolloutPart
+) -> Surface:
+    """Rows per token instead of per pass, see `speculative`."""
+    value = system.profile.value
+    shapes = [one.shape for one in priced_shapes(system, part)]
+    launch = value("engine_eager_layer_s") if part.entry.enforce_eager else 0.0
+    by = speculative.Pricing(
+        factor=kernel_factor(system.profile, part, engine_keeps_base(system.scenario)),
+        base=value("engine_step_base_s"),
+        per_sequence=value("engine_step_per_seq_s"),
+        launch=launch * shapes[0].model.num_layers,
+        draft_launch=launch * shapes[-1].model.num_layers,
+    )
+    growth = speculative.attention_growth(shapes[0], spec.tokens, part.pool.gpu)
+    return speculative.speculate(surface, tables[0], tables[1] if len(tables) > 1 else None, spec, growth, by)
 
 
 def _with_swap(surface: Surface, system: System, part: RolloutPart) -> Surface:
@@ -109,9 +167,7 @@ def surface_from(
     from rlsim.sim.surface import Surface
 
     entry, ranks = part.entry, part.layout.attn_dp
-    factor = profile.value("rollout_kernel_factor")
-    factor *= profile.value("engine_deterministic_factor") if entry.deterministic else 1.0
-    factor *= profile.value("lora_kernel_factor") if adapters else 1.0
+    factor = kernel_factor(profile, part, adapters)
     b = np.arange(int(entry.max_num_seqs) + 1, dtype=np.float64)
     rows = np.stack([np.interp(b, table.batches, column) for column in table.rank.T], axis=1) * factor
     kernels = rows
@@ -141,6 +197,13 @@ def surface_from(
         chunked_prefill=entry.chunked_prefill,
         prefix_caching=entry.prefix_caching,
     )
+
+
+def kernel_factor(profile: Profile, part: RolloutPart, adapters: bool = False) -> float:
+    """On all kernel time of an engine."""
+    factor = profile.value("rollout_kernel_factor")
+    factor *= profile.value("engine_deterministic_factor") if part.entry.deterministic else 1.0
+    return factor * (profile.value("lora_kernel_factor") if adapters else 1.0)
 
 
 def _provenance(table: SurfaceTable, kernels: Floats, rows: Floats, joint: Floats, ranks: int) -> dict[str, float]:

@@ -251,6 +251,23 @@ def _divisor_near(number: int, near: int) -> int:
     return next(d for d in range(min(near, number, 100_000), 0, -1) if number % d == 0)
 
 
+def speculation_is_possible(s: Scenario) -> Iterator[Complaint]:
+    """Acceptance is a chance; method draft, and no other, has a model that drafts."""
+    for number, entry in enumerate(s.rollout):
+        spec = entry.speculative
+        if spec is None:
+            continue
+        key = "rollout.speculative" if len(s.rollout) == 1 else f"rollout.{number}.speculative"
+        chances = spec.acceptance.values() if isinstance(spec.acceptance, dict) else [spec.acceptance]
+        for chance in chances:
+            if not 0 <= chance <= 1:
+                yield _wrong(f"{key}.acceptance", f"{chance} is no chance", "from 0 to 1")
+        if spec.method == "draft" and spec.draft_model is None:
+            yield _wrong(f"{key}.method", "draft needs a model that drafts", "draft_model: a small model")
+        if spec.method != "draft" and spec.draft_model is not None:
+            yield _wrong(f"{key}.draft_model", f"method {spec.method} has no model of its own", "method: draft")
+
+
 CHECKS: tuple[Check, ...] = (
     schedule_suits_placement,
     nodes_are_whole,
@@ -268,6 +285,7 @@ CHECKS: tuple[Check, ...] = (
     sync_suits_placement,
     partial_rollout_is_consistent,
     dynamic_sampling_has_a_pass_rate,
+    speculation_is_possible,
 )
 
 

@@ -43,7 +43,6 @@ NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("rollout[1]", lambda s: s.rollout[1:], _given),
     ("rollout.pool", lambda s: s.rollout[0].pool, _given),
     ("rollout.role", lambda s: s.rollout[0].role, _other_than("mixed")),
-    ("rollout.speculative", lambda s: s.rollout[0].speculative, _given),
     ("async.policy", _async("policy"), _other_than("areal", None)),
     ("async.theta", _async("theta"), _given),
     ("async.sync_every", _async("sync_every"), _given),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 PHASES = (
     "rollout",
@@ -29,6 +29,8 @@ class PoolCounts:
 
     busy, prefill, reprefill   engine-seconds with work; of those, spent on first and on repeated prefill
     batch_seconds              integral of running sequences over time, summed over engines
+    swap                       engine-seconds by which swaps with the host lengthened iterations; `swapped` tokens left
+    reused, evicted            prompt tokens of later turns whose KV was still kept, or was to be and was not
     """
 
     busy: float = 0.0
@@ -38,17 +40,14 @@ class PoolCounts:
     generated: int = 0
     reprefilled: int = 0
     preemptions: int = 0
+    swap: float = 0.0
+    swapped: int = 0
+    reused: int = 0
+    evicted: int = 0
 
     def plus(self, other: PoolCounts, sign: int = 1) -> PoolCounts:
-        return PoolCounts(
-            self.busy + sign * other.busy,
-            self.prefill + sign * other.prefill,
-            self.reprefill + sign * other.reprefill,
-            self.batch_seconds + sign * other.batch_seconds,
-            self.generated + sign * other.generated,
-            self.reprefilled + sign * other.reprefilled,
-            self.preemptions + sign * other.preemptions,
-        )
+        both = zip(astuple(self), astuple(other), strict=True)
+        return PoolCounts(*(mine + sign * theirs for mine, theirs in both))
 
 
 @dataclass

@@ -146,6 +146,10 @@ class RolloutPool:
             generated=generated,
             reprefilled=stats.reprefilled_tokens,
             preemptions=stats.preemptions,
+            swap=stats.swap_seconds,
+            swapped=stats.swapped_tokens,
+            reused=stats.reused_tokens,
+            evicted=stats.evicted_tokens,
         )
 
     def counters(self) -> Counters:

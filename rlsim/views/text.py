@@ -104,6 +104,13 @@ def _blocks(shown: Sequence[Summary]) -> list[list[tuple[str, str, Cell]]]:
         ("tail (below 1/4 of the peak)", "s (share)", _tail),
         ("preemptions", "", lambda s: f"{s['preemptions']:.0f}"),
     ]
+    if any(s["kv"]["swapped_tokens"] for s in shown):
+        rates += [
+            ("swapped to the host", "k tokens", lambda s: f"{s['kv']['swapped_tokens'] / 1e3:.0f}"),
+            ("  engines wait for it", "s", lambda s: f"{s['kv']['swap_s']:.1f}"),
+        ]
+    if any(s["kv"]["reused_tokens"] or s["kv"]["evicted_tokens"] for s in shown):
+        rates += [("context of later turns found", "%", _found)]
     if any(s["samples"]["dropped"] or s["samples"]["aborted"] for s in shown):
         rates += [
             ("samples dropped, of 100 trained", "", _dropped),
@@ -142,6 +149,12 @@ def _phase(name: str) -> Cell:
 def _interval(s: Summary) -> str:
     band = s["prediction_interval_s"]
     return f"{band['p10']:.0f}-{band['p90']:.0f}"
+
+
+def _found(s: Summary) -> str:
+    """Share of what later turns could have found in the prefix cache."""
+    found, lost = s["kv"]["reused_tokens"], s["kv"]["evicted_tokens"]
+    return f"{100 * found / (found + lost):.0f}" if found + lost else "-"
 
 
 def _tail(s: Summary) -> str:

@@ -12,7 +12,7 @@ from rlsim.catalog.profiles import profile
 from rlsim.costs import surface_table
 from rlsim.costs.engine_step import EngineShape
 from rlsim.costs.kernels import kernels_for
-from rlsim.costs.rollout import engine_shape, surface_from
+from rlsim.costs.rollout import priced_shapes, surface_from
 from rlsim.scenario.load import load_scenario
 from rlsim.sim.surface import Surface
 from rlsim.system import resolve
@@ -137,8 +137,9 @@ def test_shipped_scenarios_have_their_surfaces_in_the_package() -> None:
         for scenario in load_scenario(file).variants:
             system = resolve(scenario)
             for one in system.rollout:
-                shape = engine_shape(system, one)
-                limits = (one.entry.max_num_seqs, one.entry.max_num_batched_tokens)
-                name = surface_table.key(one.pool.gpu, one.entry.engine, shape, *limits, scenario.costs.kernels)
-                stored = surface_table.SHIPPED / f"surface-{name[:20]}.npz"
-                assert stored.exists(), f"{file.name}: run python -m rlsim.costs.build_surfaces"
+                for each in priced_shapes(system, one):
+                    limits = (each.max_num_seqs, each.max_tokens)
+                    kernels = scenario.costs.kernels
+                    name = surface_table.key(one.pool.gpu, one.entry.engine, each.shape, *limits, kernels)
+                    stored = surface_table.SHIPPED / f"surface-{name[:20]}.npz"
+                    assert stored.exists(), f"{file.name}: run python -m rlsim.costs.build_surfaces"

@@ -21,8 +21,6 @@ REFUSED = [
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, precision: fp8, ", "trainer.precision = fp8", 12),
     ("rollout: {gpus: 8, tp: 2}", "rollout: [{gpus: 4, tp: 2}, {gpus: 4, tp: 4}]", "rollout[1]", 13),
     ("rollout: {gpus: 8,", "rollout: {role: decode, gpus: 8,", "rollout.role = decode", 13),
-    ("rollout: {gpus: 8,", "rollout: {speculative: {method: mtp, acceptance: 0.8}, gpus: 8,",
-     "rollout.speculative", 13),
     ("max_staleness: 2", "policy: verl", "async.policy = verl", 11),
     ("max_staleness: 2", "theta: 0.5", "async.theta = 0.5", 11),
     ("max_staleness: 2", "sync_every: 4", "async.sync_every = 4", 11),
