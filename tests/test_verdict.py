@@ -31,6 +31,16 @@ def test_each_variant_against_the_first() -> None:
     assert lines[1] == "slow (on-policy) takes 1.20x as long as colocated: rollout +20.0 s"
 
 
+def test_a_gain_that_comes_of_training_on_short_answers_says_so() -> None:
+    base, fast = summary("all", rollout=100.0), summary("first", rollout=50.0)
+    base["response_tokens"], fast["response_tokens"] = (
+        {"drawn": 1e3, "trained": 980.0},
+        {"drawn": 1e3, "trained": 730.0},
+    )
+    (line,) = sentences([base, fast])
+    assert line.endswith("rollout -50.0 s; the answers it trains on are 27% shorter than those drawn")
+
+
 def test_differences_under_the_noise_are_no_verdict() -> None:
     lines = sentences([summary("a", rollout=100.0), summary("b", rollout=98.0)])
     assert "is level with a (-2%, under the noise of real runs)" in lines[0]

@@ -24,7 +24,7 @@ def _step(summary: Summary) -> float:
 
 
 def _against(one: Summary, base: Summary) -> str:
-    return f"{one['variant']} ({_policy(one)}) {_speed(one, base)}: {_why(one, base)}"
+    return f"{one['variant']} ({_policy(one)}) {_speed(one, base)}: {_why(one, base)}{_bias(one)}"
 
 
 def _policy(one: Summary) -> str:
@@ -44,6 +44,13 @@ def _speed(one: Summary, base: Summary) -> str:
     if ratio > 1:
         return f"is {ratio:.2f}x as fast as {base['variant']}"
     return f"takes {1 / ratio:.2f}x as long as {base['variant']}"
+
+
+def _bias(one: Summary) -> str:
+    """Answers that are trained on may be shorter than the workload's: the long ones were stopped."""
+    lengths = one.get("response_tokens") or {"drawn": 1.0, "trained": 1.0}
+    shorter = 1 - lengths["trained"] / lengths["drawn"]
+    return f"; the answers it trains on are {shorter:.0%} shorter than those drawn" if shorter >= NOISE else ""
 
 
 def _why(one: Summary, base: Summary) -> str:
