@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from rlsim.errors import UserError
 from rlsim.memory import MemoryReport, check_memory
 from rlsim.pricing import price
 from rlsim.reshard.answer import Reshard, reshard_plan
@@ -175,14 +176,13 @@ def _play(report: Check, steps: int | None, seed: int | None) -> Result:
             batch, reward_seconds=costs.reward_model.seconds(batch.prompt_tokens[:, None] + batch.response_tokens)
         )
 
-    return play(
-        settings(scenario),
-        costs,
-        draw,
-        _labels(scenario, seed),
-        steps or scenario.run.steps,
-        scenario.run.seeds,
-    )
+    count = steps or scenario.run.steps
+    try:
+        return play(settings(scenario), costs, draw, _labels(scenario, seed), count, scenario.run.seeds)
+    except UserError as error:  # what only the simulation finds out: it knows the key, not the file
+        if error.file is not None or error.key is None:
+            raise
+        raise scenario.error(error.key, error.message, error.fix) from None
 
 
 def _labels(scenario: Scenario, seed: int | None) -> Labels:

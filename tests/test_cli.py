@@ -222,3 +222,12 @@ def test_a_mistake_in_the_file_exits_with_2_and_names_file_line_and_key(tmp_path
     assert result.stderr.count("\n") == 1
     assert f"{file}:5: cluster.gpu: " in result.stderr
     assert "h100-sxm" in result.stderr
+
+
+def test_what_only_the_simulation_finds_out_has_its_line_too() -> None:
+    file = SCENARIOS / "dynamic_sampling.yaml"
+    result = call("run", str(file), "--set", "workload.pass_rate.mean=0.999", "--variant", "batch", "--steps", "1")
+    error = result.exception
+    assert isinstance(error, UserError)
+    assert (error.file, error.key) == (str(file), "variants.batch.workload.dynamic_sampling.max_batches")
+    assert "  batch:" in file.read_text(encoding="utf-8").splitlines()[(error.line or 0) - 1]
