@@ -36,6 +36,7 @@ CONTRACT: dict[str, Any] = {
     },
     "rollout_pool_s": {"generate", "prefill", "weight_sync", "reprefill", "wait_trainer", "idle"},
     "utilization": {"trainer", "rollout", "all"},
+    "kv": {"swap_s", "swapped_tokens", "reused_tokens", "evicted_tokens"},
     "tail": {"seconds", "share"},
     "staleness": {"mean", "p99", "max"},
     "staleness_updates": {"mean", "max"},
