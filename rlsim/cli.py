@@ -118,6 +118,11 @@ def reshard(
         tuple[Path, Path] | None,
         typer.Option(help="Two checkpoints, before and after a conversion: which tensors are wrong, and why."),
     ] = None,
+    explain: Annotated[Path | None, typer.Option(help="A DCP checkpoint: bytes per rank and its metadata.")] = None,
+    convert: Annotated[
+        tuple[Path, Path] | None,
+        typer.Option(help="A sharded checkpoint of this trainer's layout into a Hugging Face .safetensors file."),
+    ] = None,
     json_: Json = False,
 ) -> None:
     """Which weights go from which trainer rank to which engine rank at a weight sync, and how long that takes."""
@@ -129,6 +134,9 @@ def reshard(
     if verify is not None:
         _verify(scenario, verify, json_)
         return
+    if explain is not None or convert is not None:
+        _checkpoint(scenario, explain, convert)
+        return
     answer = api.reshard_plan(scenario)
     if html is not None:
         view.write_html(answer, html)
@@ -136,6 +144,20 @@ def reshard(
         _print_json(answer.as_dict(tensor))
     else:
         text.show(view.tensor(answer, tensor) if tensor is not None else view.report(answer))
+
+
+def _checkpoint(scenario: Scenario, explain: Path | None, convert: tuple[Path, Path] | None) -> None:
+    from rlsim import api
+    from rlsim.reshard import checkpoint
+    from rlsim.views import reshard as view
+    from rlsim.views import text
+
+    if explain is not None:
+        text.show(view.checkpoint(checkpoint.explain(explain)))
+    if convert is not None:
+        system = api.check(scenario).system
+        tensors, size = checkpoint.convert(convert[0], system.model, system.trainer, convert[1])
+        typer.echo(f"wrote {convert[1]}: {tensors} tensors, {size / 1e9:.3f} GB")
 
 
 def _verify(scenario: Scenario, checkpoints: tuple[Path, Path], json_: bool) -> None:

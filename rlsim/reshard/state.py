@@ -13,7 +13,7 @@ from rlsim.model import ModelSpec
 from rlsim.reshard.engines import engine_side, hf_side
 from rlsim.reshard.pieces import Pieces, Side, rectangle
 from rlsim.reshard.plan import classes_of
-from rlsim.reshard.trainers import logical, trainer_side
+from rlsim.reshard.trainers import trainer_side
 
 if TYPE_CHECKING:
     import torch
@@ -55,7 +55,7 @@ def shard(hf: Mapping[str, torch.Tensor], m: ModelSpec, layout: Layout, rank: in
             values = _checked(hf, source.name, source.shape)
             if local.name not in state:
                 state[local.name] = torch.zeros(local.shape, dtype=values.dtype, device=values.device)
-            _rectangle(state[local.name], mine, k).copy_(_of_checkpoint(values, whole, mine, k))
+            rectangle_of(state[local.name], mine, k).copy_(checkpoint_rectangle(values, whole, mine, k))
         for o in owner.tolist():  # a part of a short vocabulary may be padding alone
             if o < len(side.local) and 0 < side.local[o].pad == side.local[o].rows:
                 dtype = _checked(hf, whole.local[0].name, whole.local[0].shape).dtype
@@ -77,27 +77,25 @@ def unshard(states: Sequence[Mapping[str, torch.Tensor]], m: ModelSpec, layout: 
             target = whole.local[0 if len(whole.local) == 1 else int(p.expert[k])]
             if target.name not in hf:
                 hf[target.name] = torch.zeros(target.shape, dtype=values.dtype, device=values.device)
-            _of_checkpoint(hf[target.name], whole, p, k).copy_(_rectangle(values, p, k))
+            checkpoint_rectangle(hf[target.name], whole, p, k).copy_(rectangle_of(values, p, k))
     return hf
 
 
-def names(m: ModelSpec) -> tuple[str, ...]:
-    """Hugging Face names of all tensors."""
-    found: dict[str, None] = {}
-    for layer in range(-1, m.num_layers):
-        for cls in classes_of(m, layer):
-            for e in range(cls.experts):
-                found[logical(cls, layer).of(e)] = None
-    return tuple(found)
+def checkpoint_shapes(m: ModelSpec) -> dict[str, tuple[int, ...]]:
+    """Shapes of a Hugging Face checkpoint's tensors by their names."""
+    found: dict[str, tuple[int, ...]] = {}
+    for whole, _ in sides(m, None):
+        found |= {local.name: local.shape for local in whole.local}
+    return found
 
 
-def _rectangle(tensor: torch.Tensor, p: Pieces, k: int) -> torch.Tensor:
+def rectangle_of(tensor: torch.Tensor, p: Pieces, k: int) -> torch.Tensor:
     """View [rows, cols] of piece k in the memory of a local tensor."""
     steps = (int(p.row_step[k]), int(p.col_step[k]))
     return rectangle(tensor, (int(p.rows[k]), int(p.cols[k])), steps, int(p.at[k]))
 
 
-def _of_checkpoint(tensor: torch.Tensor, whole: Side, p: Pieces, k: int) -> torch.Tensor:
+def checkpoint_rectangle(tensor: torch.Tensor, whole: Side, p: Pieces, k: int) -> torch.Tensor:
     """View [rows, cols] of the same rectangle in the checkpoint's tensor."""
     cols = int(whole.pieces.cols[0])
     base = int(whole.pieces.at[int(p.expert[k])]) if len(whole.pieces.at) > 1 else 0

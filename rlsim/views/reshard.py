@@ -18,6 +18,7 @@ from rich.text import Text
 from rlsim.reshard.answer import Reshard, Run
 
 if TYPE_CHECKING:
+    from rlsim.reshard.checkpoint import Written
     from rlsim.reshard.detect import Report
 
 Floats = npt.NDArray[np.float64]
@@ -135,6 +136,26 @@ def findings(found: Report) -> RenderableType:
         table.add_row("\n".join(finding.tensors), Text(finding.mistake, style="" if finding.right else "bold red"))
     verdict = "the conversion is right up to rounding" if not found.wrong else f"{len(found.wrong)} errors"
     return Group(Text(f"{head}; {verdict}", style="bold"), Text(""), table)
+
+
+def checkpoint(found: Written) -> RenderableType:
+    """A DCP folder: what each file holds, and how tensors are cut."""
+    files = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("file (__rank_number)", "MB", "pieces"):
+        files.add_column(column, justify="left" if column.startswith("file") else "right")
+    for name, (size, pieces) in found.files.items():
+        files.add_row(name, f"{size / 1e6:.3f}", str(pieces))
+    tensors = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in ("tensor", "shape", "dtype", "pieces"):
+        tensors.add_column(column, overflow="fold")
+    for name, (shape, dtype, pieces) in list(found.tensors.items())[:MOST]:
+        tensors.add_row(name, " x ".join(map(str, shape)), dtype, str(pieces))
+    if len(found.tensors) > MOST:
+        tensors.add_row(f"… and {len(found.tensors) - MOST} more", "", "", "")
+    head = (
+        f"{len(found.tensors)} tensors in {len(found.files)} files; .metadata says which box of which tensor is where"
+    )
+    return Group(Text(head, style="bold"), Text(""), files, Text(""), tensors)
 
 
 def heat_map(answer: Reshard) -> go.Figure:
