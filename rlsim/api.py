@@ -14,7 +14,7 @@ import numpy as np
 from rlsim.errors import UserError
 from rlsim.memory import MemoryReport, check_memory
 from rlsim.pricing import price
-from rlsim.reshard.answer import Reshard, reshard_plan
+from rlsim.resharding import Reshard, reshard_plan
 from rlsim.result import Labels, Result, infeasible_summary
 from rlsim.result import simulate as play
 from rlsim.scenario.checks import inert_blocks

@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from rlsim.scenario.schema import Scenario
 
 
-def sync_bucket(scenario: Scenario) -> float:
-    """Bytes sent together: as written, else the framework's."""
+def sync_bucket(scenario: Scenario, framework: str | None = None) -> float:
+    """Bytes sent together: as written, else those of the framework (the scenario's, or another)."""
     bucket = scenario.weight_sync.bucket
-    return bucket if bucket is not None else bucket_of(scenario.framework.name)
+    name = framework if framework is not None else scenario.framework.name
+    return bucket if bucket is not None else bucket_of(name)
 
 
 def double_buffered(scenario: Scenario) -> bool:

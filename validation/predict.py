@@ -16,6 +16,7 @@ from validation.published import (
     simumax,
     torchtitan,
     training,
+    weight_sync,
 )
 from validation.published.records import Record, SkipError
 from validation.published.rows import FITTED, PREDICTED, REPEAT, Row
@@ -49,6 +50,8 @@ def predict(records: Iterable[Record], held_out: HeldOut | None = None) -> list[
             rows += inference_rows(record)
         elif record.source in TRAINING:
             rows.append(training_row(record))
+        elif record.source in weight_sync.SOURCES:
+            rows += weight_sync_rows(record)
     return rows
 
 
@@ -150,6 +153,48 @@ def inference_rows(record: Record) -> list[Row]:
                 predicted=rate,
                 floor=ceiling,
                 work=ceiling,
+                note=case.note,
+            )
+        )
+    return rows
+
+
+SET_PRIORS = ("ckptengine-", "verl-ckptengine-", "verl-delta-", "verl-ckptbench-")
+"""Weight-sync rows that the profiles' rates were set with."""
+
+
+def weight_sync_rows(record: Record) -> list[Row]:
+    """Seconds of one published synchronisation."""
+    row = Row(
+        id=record.id,
+        source=record.source,
+        kind=record.kind,
+        spec=record.spec,
+        quantity="sync_s",
+        unit="s",
+        group=str(record.config.get("model", "")),
+        mode="weight sync",
+        measured=0.0,
+        status=FITTED if record.id.startswith(SET_PRIORS) else PREDICTED,
+    )
+    if record.spec == "C":
+        return [row.skipped("grade C: listed, not scored")]
+    try:
+        cases = weight_sync.convert(record)
+    except SkipError as why:
+        return [row.skipped(str(why))]
+    rows = []
+    for case in cases:
+        seconds, floor, parts = weight_sync.price(case)
+        rows.append(
+            replace(
+                row,
+                quantity=case.quantity,
+                measured=case.measured,
+                predicted=seconds,
+                floor=floor,
+                work=floor,
+                parts=parts,
                 note=case.note,
             )
         )

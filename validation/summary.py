@@ -8,6 +8,7 @@ from typing import Any
 
 from validation import score
 from validation.predict import INFERENCE, NEMO_RL, TRAINING
+from validation.published import weight_sync
 from validation.published.rows import FITTED, PREDICTED, REPEAT, SKIPPED, Row
 from validation.score import Score
 
@@ -15,6 +16,7 @@ TARGETS = {
     "NeMo-RL steps, leaving one model out": (0.15, 0.30),
     "training only": (0.15, None),
     "inference only": (0.15, None),
+    "weight sync": (0.25, None),
 }
 """Median and 90th percentile of |error| to hold."""
 
@@ -62,6 +64,7 @@ def groups(rows: Sequence[Row]) -> list[tuple[str, list[Row], bool]]:
     """(name, rows, whether their held-out predictions are scored)."""
     nemo = [row for row in rows if row.source == NEMO_RL and row.status != SKIPPED]
     train = [row for row in rows if row.source in TRAINING and row.status != SKIPPED]
+    sync = [row for row in rows if row.source in weight_sync.SOURCES and row.status != SKIPPED]
     infer = [row for row in rows if row.source == INFERENCE and row.status != SKIPPED]
     return [
         ("NeMo-RL steps, fitted rows", _of(nemo, FITTED), False),
@@ -72,6 +75,8 @@ def groups(rows: Sequence[Row]) -> list[tuple[str, list[Row], bool]]:
         ("training only, sources that set the priors", _of(train, FITTED), False),
         ("training only, other sources", _of(train, PREDICTED), False),
         ("inference only", infer, False),
+        ("weight sync", sync, False),
+        ("weight sync, rows that set no prior", _of(sync, PREDICTED), False),
     ]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from math import exp, log
+
+import numpy as np
 
 from rlsim.costs.transfer_build import sync_case
 from rlsim.costs.transfer_case import SyncCase
 from rlsim.costs.transfer_floor import floor_seconds
+from rlsim.costs.transfer_named import NAMED
 from rlsim.costs.transfer_strategies import COLOCATED, DISAGGREGATED, STRATEGIES, Timed
 from rlsim.errors import NotModelled
 from rlsim.sync_settings import double_buffered
@@ -69,11 +73,61 @@ def weight_sync_cost(system: System) -> SyncCost:
     Raises `UserError` for a strategy that the placement does not allow.
     """
     case = sync_case(system)
-    return sync_cost(case, _strategy(system, case), overlap=double_buffered(system.scenario))
+    overlap = double_buffered(system.scenario)
+    named = NAMED.get(system.scenario.weight_sync.strategy)
+    if named is None:
+        return sync_cost(case, _strategy(system, case), overlap=overlap)
+    if named.placement != system.scenario.placement:
+        raise system.scenario.error(
+            "weight_sync.strategy",
+            f"{system.scenario.weight_sync.strategy} does not work with placement {system.scenario.placement}",
+            "one of " + ", ".join(name for name, n in NAMED.items() if n.placement == system.scenario.placement),
+        )
+    own = sync_case(system, named.framework)
+    cost = sync_cost(own, system.scenario.weight_sync.strategy, overlap=overlap, timed=named.timed)
+    return replace(cost, alternatives={cost.strategy: cost.seconds, **sync_cost(case, _auto(case)).alternatives})
 
 
-def sync_cost(case: SyncCase, strategy: str, *, overlap: bool = False) -> SyncCost:
-    """Price of one case by one strategy.
+def named_seconds(system: System) -> dict[str, float]:
+    """Seconds of the weight sync as each framework of the placement would do it."""
+    placement = system.scenario.placement
+    return {
+        name: sync_cost(sync_case(system, named.framework), name, timed=named.timed).seconds
+        for name, named in NAMED.items()
+        if named.placement == placement
+    }
+
+
+def best_bucket_of(system: System) -> tuple[float, float]:
+    """(bytes, seconds) of the best bucket for the strategy in use."""
+    named = NAMED.get(system.scenario.weight_sync.strategy)
+    if named is not None:
+        return best_bucket(sync_case(system, named.framework), named.timed)
+    case = sync_case(system)
+    return best_bucket(case, STRATEGIES[_strategy(system, case)])
+
+
+def best_bucket(case: SyncCase, timed: Callable[[SyncCase], Timed]) -> tuple[float, float]:
+    """(bytes, seconds) of the bucket with which a strategy is fastest, between 1 MiB and the whole model.
+
+    A bounded search over the logarithm of the bucket: small buckets fill a pipeline sooner, large ones shake hands less
+    often. For a store-and-forward chain it is near sqrt(P·c·b/(R−1)).
+    """
+    floor = floor_seconds(case)
+
+    def seconds(log_bucket: float) -> float:
+        return sum(above_floor(timed(replace(case, bucket=exp(log_bucket))), floor).values())
+
+    # rounds are whole numbers, so the curve has steps: a grid first, then its best cell
+    grid = np.linspace(log(2.0**20), log(max(case.model_bytes, 2.0**21)), 65)
+    found = min(grid.tolist(), key=seconds)
+    return exp(found), seconds(found)
+
+
+def sync_cost(
+    case: SyncCase, strategy: str, *, overlap: bool = False, timed: Callable[[SyncCase], Timed] | None = None
+) -> SyncCost:
+    """Price of one case by one strategy; `timed` is its formula where it is none of the general ones.
 
     With `overlap` the weights arrive in a second buffer, from which each GPU copies its slice at the end:
     bytes into the GPU / (HBM rate / 2). No figure is below the floor.
@@ -81,6 +135,8 @@ def sync_cost(case: SyncCase, strategy: str, *, overlap: bool = False) -> SyncCo
     floor = floor_seconds(case)
     allowed = COLOCATED if case.colocated else DISAGGREGATED
     parts = {name: above_floor(STRATEGIES[name](case), floor) for name in allowed}
+    if timed is not None:
+        parts[strategy] = above_floor(timed(case), floor)
     swap = max(2.0 * r.recv_gpu / r.side.hbm for r in case.receivers) if overlap else 0.0
     mine = {**parts[strategy], "swap": swap} if overlap else parts[strategy]
     seconds = sum(mine.values())
@@ -108,11 +164,16 @@ def above_floor(timed: Timed, floor: float) -> dict[str, float]:
     return parts
 
 
+def _auto(case: SyncCase) -> str:
+    """The framework's own."""
+    return case.method.colocated if case.colocated else case.method.disaggregated
+
+
 def _strategy(system: System, case: SyncCase) -> str:
     asked = system.scenario.weight_sync.strategy
     allowed = COLOCATED if case.colocated else DISAGGREGATED
     if asked == "auto":
-        return case.method.colocated if case.colocated else case.method.disaggregated
+        return _auto(case)
     if asked in allowed:
         return asked
     if asked not in STRATEGIES:

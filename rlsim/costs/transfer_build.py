@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlsim.costs.transfer_adapter import adapter_bytes
-from rlsim.costs.transfer_case import Receiver, Side, Source, SyncCase
+from rlsim.costs.transfer_case import PlanBytes, Receiver, Side, Source, SyncCase
 from rlsim.costs.transfer_methods import Method, method_of
 from rlsim.dtypes import BYTES
 from rlsim.lora import engine_keeps_base
-from rlsim.model import parameters
+from rlsim.model import ModelSpec, expert_parameters, mlp_parameters, parameters
+from rlsim.reshard.totals import plan_totals
 from rlsim.slices import SyncBytes, sync_bytes
 from rlsim.sync_settings import sync_bucket
 from rlsim.system import Pool, RolloutPart, System
 
 
-def sync_case(system: System) -> SyncCase:
-    """Everything that the strategies need to know of this system's weight sync."""
-    method = method_of(system.scenario.framework.name)
+def sync_case(system: System, framework: str | None = None) -> SyncCase:
+    """Everything that the strategies need to know of this system's weight sync, done as a framework does it.
+
+    `framework`: another than the scenario's, whose method, dtype on the wire and bucket are taken.
+    """
+    name = framework if framework is not None else system.scenario.framework.name
+    method = method_of(name)
     dtype, read = wire_dtype(system, method)
     lora = system.scenario.model.lora
+    plan = None
     if lora is not None and engine_keeps_base(system.scenario):
         read = None
         exact = tuple(adapter_bytes(system, part, lora, max(2.0, BYTES[dtype])) for part in system.rollout)
     else:
         exact = slices(system, BYTES[dtype])
+        plan = plan_bytes(system, BYTES[dtype])
     return SyncCase(
         model_bytes=exact[0].total_unique,
         read_bytes=parameters(system.model) * BYTES[read] if read else 0.0,
         tensors=exact[0].tensors,
-        bucket=sync_bucket(system.scenario),
+        bucket=sync_bucket(system.scenario, name),
         colocated=system.colocated,
         oversubscription=system.scenario.cluster.oversubscription,
         source=_source(system, exact[0]),
@@ -37,7 +46,30 @@ def sync_case(system: System) -> SyncCase:
         ),
         method=method,
         profile=system.profile,
+        mlp_share=mlp_share(system.model),
+        plan=plan,
     )
+
+
+def plan_bytes(system: System, width: float) -> PlanBytes:
+    """The plan's load on the busiest GPU's links; what several kinds of engines take from one trainer GPU adds up."""
+    found, first = [], 0 if system.colocated else system.trainer.gpus
+    for part in system.rollout:
+        found.append(plan_totals(system.model, system.trainer, part.layout, width, first))
+        first += part.layout.gpus
+    return PlanBytes(
+        out_nic=float(np.sum([t.out_nic for t in found], axis=0).max()),
+        out_nvlink=float(np.sum([t.out_nvlink for t in found], axis=0).max()),
+        in_nic=max(float(t.in_nic.max()) for t in found),
+        in_nvlink=max(float(t.in_nvlink.max()) for t in found),
+    )
+
+
+def mlp_share(m: ModelSpec) -> float:
+    """Share of the parameters in gate, up and down projections of dense MLPs and routed experts."""
+    experts = m.experts.count * expert_parameters(m) if m.experts is not None else 0
+    dense = (m.num_layers - m.moe_layers) * mlp_parameters(m)
+    return (dense + m.moe_layers * experts) / parameters(m)
 
 
 def wire_dtype(system: System, method: Method) -> tuple[str, str | None]:

@@ -87,6 +87,16 @@ class Receiver:
 
 
 @dataclass(frozen=True)
+class PlanBytes:
+    """Bytes of the point-to-point plan on the busiest GPU's links, all engines served."""
+
+    out_nic: float
+    out_nvlink: float
+    in_nic: float
+    in_nvlink: float
+
+
+@dataclass(frozen=True)
 class SyncCase:
     """A weight synchronisation, ready for every strategy.
 
@@ -94,6 +104,8 @@ class SyncCase:
     read_bytes    one whole model in the dtype it is quantised from (0: nothing is quantised at the source)
     tensors       tensors of the checkpoint (Hugging Face names)
     bucket        bytes sent together
+    mlp_share     share of the bytes in FFN projections and routed experts
+    plan          what the plan puts on the links; None: replicas of a slice share its sends evenly
     colocated     trainer and engines share the GPUs
     oversubscription  factor by which the fabric between the roles is thinner than the NICs
     """
@@ -108,6 +120,8 @@ class SyncCase:
     receivers: tuple[Receiver, ...]
     method: Method
     profile: Profile
+    mlp_share: float = 0.0
+    plan: PlanBytes | None = None
 
     @property
     def rounds(self) -> int:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from rlsim.costs.pipeline import pipeline
-from rlsim.costs.transfer_case import Receiver, Side, SyncCase
+from rlsim.costs.transfer_case import PlanBytes, Receiver, Side, SyncCase
 from rlsim.costs.transfer_methods import PIPELINED
 
 
@@ -109,9 +109,9 @@ def chain(case: SyncCase) -> Timed:
 def p2p(case: SyncCase) -> Timed:
     """Every trainer rank writes its slices straight into the GPUs that need them (RDMA); no gather.
 
-    wire = max(bytes into the busiest engine GPU / NIC, bytes out of the busiest trainer GPU / NIC); replicas
-    of a slice share its sends. Each GPU converts and loads its own slice only. Source: vLLM PR 43375,
-    Perplexity arXiv 2510.27656, Miles issue 755.
+    wire = max(bytes into the busiest engine GPU / NIC, bytes out of the busiest trainer GPU / NIC), both as the
+    plan of `rlsim.reshard` has them; what stays in a node goes over NVLink. Each GPU converts and loads its own
+    slice only. Source: vLLM PR 43375, Perplexity arXiv 2510.27656, Miles issue 755.
     """
     return _point_to_point(case, case.engines)
 
@@ -293,7 +293,9 @@ def _point_to_point(case: SyncCase, copies: int) -> Timed:
     value = case.profile.value
     share = copies / case.engines
     replicas = case.delivered / case.model_bytes
-    if case.colocated:
+    if case.plan is not None and copies == case.engines:
+        wire = planned_wire(case, case.plan) * case.oversubscription
+    elif case.colocated:
         wire = max(missing_wire(case, r) for r in case.receivers)
     else:
         into = max(r.recv_gpu / case.nic_rate(r.side) for r in case.receivers)
@@ -307,6 +309,14 @@ def _point_to_point(case: SyncCase, copies: int) -> Timed:
     stages = {"gather": gather, "wire": wire + operations, "load": engine_load(case, case.recv_gpu)}
     parts = pipeline(stages, PIPELINED, rounds)
     return Timed({**parts, "fixed": value("refit_fixed_s")}, wire)
+
+
+def planned_wire(case: SyncCase, plan: PlanBytes) -> float:
+    """Seconds of the busiest link under the plan: NICs and NVLink work side by side."""
+    into = min(r.side.nic for r in case.receivers) / case.source.side.nic
+    nic = case.nic_rate(case.source.side)
+    near = min(_nvlink(case, side) for side in (case.source.side, *(r.side for r in case.receivers)))
+    return max(plan.out_nic / nic, plan.in_nic / (into * nic), max(plan.out_nvlink, plan.in_nvlink) / near)
 
 
 def missing_wire(case: SyncCase, receiver: Receiver) -> float:

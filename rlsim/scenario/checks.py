@@ -203,11 +203,14 @@ def rewards_have_a_time(s: Scenario) -> Iterator[Complaint]:
         yield _wrong("workload.reward", f"a {reward.kind} reward needs seconds", "for example seconds: 2 s")
 
 
+HAND_OVERS = ("ipc", "verl-naive-ipc")
+
+
 def sync_suits_placement(s: Scenario) -> Iterator[Complaint]:
-    if s.weight_sync.strategy == "ipc" and s.placement == "disaggregated":
+    if s.weight_sync.strategy in HAND_OVERS and s.placement == "disaggregated":
         yield _wrong(
             "weight_sync.strategy",
-            "ipc hands weights over on one GPU, but the roles have different GPUs",
+            f"{s.weight_sync.strategy} hands weights over on one GPU, but the roles have different GPUs",
             "auto or broadcast",
         )
 

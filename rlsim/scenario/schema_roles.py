@@ -240,9 +240,19 @@ class WeightSync(Block):
         "host",
         "filesystem",
         "delta",
+        "verl-nccl",
+        "verl-naive-ipc",
+        "slime-distributed",
+        "openrlhf-broadcast",
+        "areal-nccl",
+        "nemo-reshard",
+        "trl-server",
+        "checkpoint-engine",
+        "p2p-plan",
     ] = item(
         "auto",
-        "weight sync strategy: auto is the framework's; generic takes ipc (co-located) or broadcast (disaggregated)",
+        "weight sync strategy: auto is the framework's (generic: ipc co-located, broadcast disaggregated), a general "
+        "way of moving weights, or a framework's own by its name",
     )
     bucket: Bytes | None = item(None, "weight sync bucket: default the framework's, 1 GiB for generic", gt=0)
     overlap: bool = item(False, "weight sync overlap: engines go on while the next weights arrive (schedule: async)")

@@ -15,7 +15,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rlsim.reshard.answer import Reshard, Run
+from rlsim.resharding import Reshard, Run
 
 if TYPE_CHECKING:
     from rlsim.reshard.checkpoint import Written
@@ -87,6 +87,8 @@ def _figures(answer: Reshard) -> Table:
         "if every GPU got the whole model": f"{answer.amplification_full_broadcast:.1f} times the bytes",
         "floor: no method is faster": f"{answer.sync.floor_seconds:.3f} s",
     }
+    size, seconds = answer.bucket
+    rows[f"{answer.sync.strategy} with its best bucket, {size / 2**20:,.0f} MiB"] = f"{seconds:.3f} s"
     for name, value in rows.items():
         table.add_row(name, value)
     return table
@@ -98,7 +100,7 @@ def _strategies(answer: Reshard) -> Table:
     table.add_column("seconds", justify="right")
     table.add_column("over the floor", justify="right")
     floor = answer.sync.floor_seconds
-    for name, seconds in sorted(answer.sync.alternatives.items(), key=lambda item: item[1]):
+    for name, seconds in sorted(answer.seconds.items(), key=lambda item: item[1]):
         mine = name == answer.sync.strategy
         shown = f"{name} (in use)" if mine else name
         times = f"{seconds / floor:.1f}x" if floor else "–"

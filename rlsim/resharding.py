@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from rlsim.costs.transfer import SyncCost, weight_sync_cost
+from rlsim.costs.transfer import SyncCost, best_bucket_of, named_seconds, weight_sync_cost
 from rlsim.costs.transfer_build import wire_dtype
 from rlsim.costs.transfer_methods import method_of
 from rlsim.dtypes import BYTES
@@ -74,6 +74,16 @@ class Reshard:
         whole = sum(plan.targets * plan.model_bytes for plan in self.plans)
         return whole / self.bytes_total if self.bytes_total else 1.0
 
+    @cached_property
+    def seconds(self) -> dict[str, float]:
+        """Seconds of every strategy that the placement allows, frameworks' own by their names."""
+        return {**self.sync.alternatives, **named_seconds(self.system)}
+
+    @cached_property
+    def bucket(self) -> tuple[float, float]:
+        """(bytes, seconds) with which the strategy in use is fastest."""
+        return best_bucket_of(self.system)
+
     def runs(self, tensor: str) -> list[Run]:
         """Runs that read or write a tensor (its name in the trainer, in the engines or in the checkpoint).
 
@@ -116,7 +126,7 @@ class Reshard:
             "bytes_max_out": self.bytes_max_out,
             "floor_seconds": self.sync.floor_seconds,
             "amplification_full_broadcast": self.amplification_full_broadcast,
-            "strategies": [{"name": name, "seconds": s} for name, s in self.sync.alternatives.items()],
+            "strategies": [{"name": name, "seconds": s} for name, s in self.seconds.items()],
         }
         if tensor is not None:
             found["runs"] = [run.as_dict() for run in self.runs(tensor)]

@@ -12,10 +12,9 @@ from typer.testing import CliRunner
 
 import rlsim
 from rlsim.cli import app
+from tests.reshard.small_models import DENSE, checkpoint
 
-from .small_models import DENSE, checkpoint
-
-SCENARIOS = Path(__file__).parents[2] / "scenarios"
+SCENARIOS = Path(__file__).parents[1] / "scenarios"
 SYNC = SCENARIOS / "70b_weight_sync.yaml"
 QKV = "model.layers.0.self_attn.qkv_proj.weight"
 run = CliRunner()
