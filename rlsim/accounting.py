@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ def utilization(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
     trainer = sum(s.phases[n] - s.exposed.get(n, 0.0) for s in steps for n in passes) / wall
     trainer += sum(s.early for s in steps) / wall
     engines = sum(count for _, count in costs.engines)
-    rollout = sum(s.counts.busy for s in steps) / (engines * wall)
+    rollout = sum(s.counts.occupied for s in steps) / (engines * wall)
     gpus = costs.gpus
     used = trainer * gpus.trainer + rollout * gpus.rollout
     used += sum(seconds for s in steps for seconds in s.beside.values()) / wall
@@ -215,9 +216,16 @@ def memory(costs: Costs) -> dict[str, float]:
     }
 
 
-def cost(costs: Costs, step_seconds: float) -> dict[str, float]:
+def cost(costs: Costs, step_seconds: float) -> dict[str, Any]:
+    """GPU-hours of a step and their price; by pool, where GPUs of several kinds are paid for differently."""
     hours = costs.gpus.total * step_seconds / 3600
-    return {"usd_per_step": hours * costs.gpu_hour, "gpu_hours_per_step": hours}
+    by_pool = {pool: dollars * step_seconds / 3600 for pool, dollars in costs.hourly.items()}
+    return {"usd_per_step": hours * costs.gpu_hour, "gpu_hours_per_step": hours, "usd_by_pool": by_pool}
+
+
+def engines(costs: Costs) -> list[dict[str, Any]]:
+    """The rollout entries in the file's order: pool, GPU, engines, GPUs and KV tokens of one."""
+    return [asdict(kind) for kind in costs.kinds]
 
 
 def provenance(steps: Sequence[Step], costs: Costs) -> dict[str, float]:

@@ -155,11 +155,12 @@ def _trainer_problem(system: System, trainer: Breakdown) -> list[Problem]:
 def _engine_problems(system: System, engines: tuple[EngineMemory, ...]) -> list[Problem]:
     """An engine must hold its weights and, on each attention rank, the whole KV blocks of one longest sequence."""
     found = []
-    for part, engine in zip(system.rollout, engines, strict=True):
+    for i, (part, engine) in enumerate(zip(system.rollout, engines, strict=True)):
         if engine.kv_tokens_per_rank < engine.longest_tokens:
             need = engine.fixed + engine.longest_bytes
             by = f"{_over(need, engine.budget)}: {_rollout_consumers(part, engine)}"
-            found.append(Problem("rollout", need, max(0.0, engine.budget), by, ""))
+            role = "rollout" if len(engines) == 1 else f"rollout[{i}]"
+            found.append(Problem(role, need, max(0.0, engine.budget), by, ""))
     return found
 
 

@@ -51,7 +51,11 @@ def nearest_change(system: System, problem: Problem, report: MemoryReport, measu
 
 def described(changes: Changes) -> str:
     """As the user would write it: `trainer.recompute: full`."""
-    return " and ".join(f"{key}: {_written(key, value)}" for key, value in changes.items())
+    return " and ".join(f"{_key(key)}: {_written(key, value)}" for key, value in changes.items())
+
+
+def _key(key: str) -> str:
+    return f"cluster.{key}.gpus" if key.startswith("pools.") else key
 
 
 def _written(key: str, value: Any) -> str:
@@ -64,9 +68,14 @@ def _written(key: str, value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
+def _entry(role: str) -> int:
+    """Number of the rollout entry: 0 of `rollout`, 1 of `rollout[1]`."""
+    return int(role[len("rollout[") : -1]) if role.endswith("]") else 0
+
+
 def _figures(role: str, system: System, report: MemoryReport) -> str:
-    if role == "rollout":
-        return f"KV cache of {report.kv_tokens_per_rank:,} tokens per attention-DP rank"
+    if role.startswith("rollout"):
+        return f"KV cache of {report.engines[_entry(role)].kv_tokens_per_rank:,} tokens per attention-DP rank"
     if role == "host":
         return f"{report.host.total / GIB:.0f} of {system.trainer_pool.gpu.host_memory_bytes / GIB:.0f} GiB per node"
     total = report.trainer.total if role == "trainer" else report.moments["weight sync"].total
@@ -103,8 +112,17 @@ def _changed(scenario: Scenario, changes: Changes) -> Scenario:
         blocks.setdefault(block, {})[name] = value
     update: dict[str, Any] = {}
     for block, values in blocks.items():
-        if block == "rollout":
-            update[block] = tuple(entry.model_copy(update=_engine(values)) for entry in scenario.rollout)
+        if block.startswith("rollout"):
+            entries = list(update.get("rollout", scenario.rollout))
+            which = [_entry(block)] if block.endswith("]") else range(len(entries))
+            for i in which:
+                entries[i] = entries[i].model_copy(update=_engine(values))
+            update["rollout"] = tuple(entries)
+        elif block == "pools":
+            pools = {**(scenario.cluster.pools or {})}
+            for name, gpus in values.items():
+                pools[name] = pools[name].model_copy(update={"gpus": gpus})
+            update["cluster"] = scenario.cluster.model_copy(update={"pools": pools})
         else:
             update[block] = getattr(scenario, block).model_copy(update=values)
     return scenario.model_copy(update=update)
@@ -124,12 +142,13 @@ def _engine(values: Changes) -> dict[str, Any]:
 def _candidates(system: System, role: str) -> Iterator[Changes]:
     if role == "trainer":
         yield from _trainer_changes(system)
-    elif role == "rollout":
-        yield from _rollout_changes(system)
+    elif role.startswith("rollout"):
+        yield from _rollout_changes(system, role)
     elif role == "weight sync":
         yield from _offload_changes(system)
         yield {"weight_sync.bucket": sync_bucket(system.scenario) / 4}
-        yield from _rollout_splits(system)
+        for i in range(len(system.rollout)):
+            yield from _rollout_splits(system, "rollout" if len(system.rollout) == 1 else f"rollout[{i}]")
         yield from _trainer_splits(system)
     else:
         yield from _host_changes(system)
@@ -197,39 +216,48 @@ def _more_gpus(system: System) -> Iterator[Changes]:
     s = system.scenario
     for factor in (2, 4, 8):
         gpus = s.trainer.gpus * factor
-        if system.colocated:
-            yield {"cluster.gpus": gpus, "trainer.gpus": gpus, "rollout.gpus": gpus}
-        else:
-            yield {"trainer.gpus": gpus, "cluster.gpus": gpus + sum(entry.gpus for entry in s.rollout)}
+        if system.colocated and len(s.rollout) == 1:
+            yield {_pool_key(s): gpus, "trainer.gpus": gpus, "rollout.gpus": gpus}
+        elif not system.colocated:
+            beside = sum(entry.gpus for entry in s.rollout if entry.pool == s.trainer.pool)
+            yield {"trainer.gpus": gpus, _pool_key(s): gpus + beside}
 
 
-def _rollout_changes(system: System) -> Iterator[Changes]:
-    """Cheapest first: more of the GPU for the engine, smaller prefill, fp8, more GPUs per engine."""
-    entry = system.scenario.rollout[0]
+def _pool_key(scenario: Scenario) -> str:
+    """What says how many GPUs the trainer's pool has: `cluster.gpus`, or `pools.NAME` for cluster.pools.NAME.gpus."""
+    return "cluster.gpus" if scenario.trainer.pool is None else f"pools.{scenario.trainer.pool}"
+
+
+def _rollout_changes(system: System, role: str) -> Iterator[Changes]:
+    """Cheapest first: more of the GPU for the engine, smaller prefill, fp8, more GPUs per engine.
+
+    `role` is how the file has the entry: `rollout`, or `rollout[1]`.
+    """
+    entry = system.scenario.rollout[_entry(role)]
     yield from _offload_changes(system)
     for share in (0.85, 0.9, 0.95):
         if share > entry.memory_utilization:
-            yield {"rollout.memory_utilization": share}
+            yield {f"{role}.memory_utilization": share}
     if entry.max_num_batched_tokens // 2 >= entry.max_num_seqs:
-        yield {"rollout.max_num_batched_tokens": entry.max_num_batched_tokens // 2}
+        yield {f"{role}.max_num_batched_tokens": entry.max_num_batched_tokens // 2}
     if entry.kv_dtype != "fp8":
-        yield {"rollout.kv_dtype": "fp8"}
+        yield {f"{role}.kv_dtype": "fp8"}
     if entry.dtype != "fp8":
-        yield {"rollout.dtype": "fp8"}
-    yield from _rollout_splits(system)
+        yield {f"{role}.dtype": "fp8"}
+    yield from _rollout_splits(system, role)
 
 
-def _rollout_splits(system: System) -> Iterator[Changes]:
-    entry, experts = system.scenario.rollout[0], system.model.experts
+def _rollout_splits(system: System, role: str) -> Iterator[Changes]:
+    entry, experts = system.scenario.rollout[_entry(role)], system.model.experts
     for factor in (2, 4, 8):
         if entry.attn_dp == 1 and entry.moe_ep == 1:
-            yield {"rollout.tp": entry.attn_tp * factor}
+            yield {f"{role}.tp": entry.attn_tp * factor}
         elif entry.moe_ep > 1 and experts is not None:
-            yield {"rollout.attn_dp": entry.attn_dp * factor, "rollout.moe_ep": entry.moe_ep * factor}
-            yield {"rollout.attn_tp": entry.attn_tp * factor, "rollout.moe_ep": entry.moe_ep * factor}
+            yield {f"{role}.attn_dp": entry.attn_dp * factor, f"{role}.moe_ep": entry.moe_ep * factor}
+            yield {f"{role}.attn_tp": entry.attn_tp * factor, f"{role}.moe_ep": entry.moe_ep * factor}
         else:
-            yield {"rollout.attn_tp": entry.attn_tp * factor, "rollout.moe_tp": entry.moe_tp * factor}
-        yield {"rollout.pp": entry.pp * factor}
+            yield {f"{role}.attn_tp": entry.attn_tp * factor, f"{role}.moe_tp": entry.moe_tp * factor}
+        yield {f"{role}.pp": entry.pp * factor}
 
 
 def _offload_changes(system: System) -> Iterator[Changes]:

@@ -21,7 +21,7 @@ from rlsim.costs.transfer import SyncCost, weight_sync_cost
 from rlsim.grids import TrainLayout
 from rlsim.memory import MemoryReport
 from rlsim.scenario.schema_workload import Workload
-from rlsim.sim.prices import Costs, Gpus
+from rlsim.sim.prices import Costs, EngineKind, Gpus
 from rlsim.sim.surface import Surface
 from rlsim.system import System
 from rlsim.workload import WorkloadLengths, sample_batch
@@ -32,8 +32,10 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
     kernels_of = partial(kernels_for, roofline_only=system.scenario.costs.kernels == "roofline")
     training = TrainingCosts(system, kernels_of(system.trainer_pool.gpu))
     engines = tuple(
-        (engine_surface(system, part, memory.kv_tokens_per_rank), part.layout.engines) for part in system.rollout
+        (engine_surface(system, part, engine.kv_tokens_per_rank), part.layout.engines)
+        for part, engine in zip(system.rollout, memory.engines, strict=True)
     )
+    hourly = system.hourly()
     sync = weight_sync_cost(system)
     switch = switch_cost(system)
     controller = controller_costs(system)
@@ -48,7 +50,7 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         reward=reward_costs(system),
         memory=memory,
         gpus=_gpus(system),
-        gpu_hour=system.trainer_pool.price,
+        gpu_hour=_gpu_hour(system, hourly),
         peak_flops=system.trainer_pool.gpu.peak_flops[system.scenario.trainer.precision],
         hbm_bytes=system.trainer_pool.gpu.hbm_bytes,
         spreads=phase_spreads(system.profile, typical),
@@ -58,6 +60,28 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         reward_model=replica_costs(system, "reward_model", kernels_of),
         scoring=scoring_passes(system, kernels_of),
         copy_gpus=_copy_gpus(system.trainer),
+        kinds=_kinds(system, memory),
+        hourly=hourly,
+    )
+
+
+def _gpu_hour(system: System, hourly: dict[str, float]) -> float:
+    """Dollars per GPU-hour, on average over the GPUs that are paid for."""
+    if len(hourly) == 1:
+        return system.trainer_pool.price
+    return sum(hourly.values()) / system.gpus
+
+
+def _kinds(system: System, memory: MemoryReport) -> tuple[EngineKind, ...]:
+    return tuple(
+        EngineKind(
+            pool=part.pool.name,
+            gpu=part.pool.gpu.name,
+            engines=part.layout.engines,
+            gpus_per_engine=part.layout.gpus_per_engine,
+            kv_tokens_per_engine=engine.kv_tokens_per_engine,
+        )
+        for part, engine in zip(system.rollout, memory.engines, strict=True)
     )
 
 

@@ -14,10 +14,10 @@ from rlsim import catalog
 from rlsim.architecture import ModelSpec, value_model
 from rlsim.errors import UserError
 from rlsim.grids import train_layout
+from rlsim.system import Pool, System, pool_of
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import Role, Scenario
-    from rlsim.system import System
 
 ROLES = ("critic", "reference", "reward_model")
 
@@ -71,7 +71,15 @@ def role_system(system: System, name: str) -> System:
         layout = train_layout(own, model)
     except UserError as error:
         raise scenario.error(f"roles.{name}", f"{_spoken(name)}: {error.message}", error.fix) from None
-    return replace(system, scenario=own, model=model, trainer=layout)
+    return replace(system, scenario=own, model=model, trainer=layout, trainer_pool=_pool(system, name))
+
+
+def _pool(system: System, name: str) -> Pool:
+    """The role's pool; the trainer's where it has no GPUs of its own."""
+    block = role_block(system.scenario, name)
+    if block is None or block.gpus is None or block.pool is None:
+        return system.trainer_pool
+    return pool_of(system.scenario, block.pool)
 
 
 def _layout_keys(scenario: Scenario, name: str) -> dict[str, Any]:

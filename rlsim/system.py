@@ -13,6 +13,8 @@ from rlsim.layout import EngineLayout, TrainLayout, engine_layout, train_layout
 from rlsim.lora import adapted
 from rlsim.model import ModelSpec
 from rlsim.scenario.schema import RolloutEntry, Scenario
+from rlsim.scenario.schema_cluster import Cluster
+from rlsim.scenario.schema_cluster import Pool as PoolBlock
 from rlsim.workload_checks import check_workload
 
 
@@ -70,6 +72,20 @@ class System:
         )
         return self.trainer.gpus + rollout + self.scenario.roles.gpus
 
+    def hourly(self) -> dict[str, float]:
+        """Dollars an hour of the GPUs that are paid for, by pool."""
+        used = {self.trainer_pool.name: self.trainer.gpus * self.trainer_pool.price}
+        roles = self.scenario.roles
+        parts = [] if self.colocated else [(part.pool, part.layout.gpus) for part in self.rollout]
+        parts += [
+            (pool_of(self.scenario, role.pool), role.gpus)
+            for role in (roles.reference, roles.reward_model, roles.critic)
+            if role is not None and role.gpus is not None
+        ]
+        for pool, gpus in parts:
+            used[pool.name] = used.get(pool.name, 0.0) + gpus * pool.price
+        return used
+
 
 def resolve(scenario: Scenario) -> System:
     """Look up the catalog, apply the file's overrides, build the layouts.
@@ -77,7 +93,8 @@ def resolve(scenario: Scenario) -> System:
     Raises `UserError` with file and line for an unknown GPU or model and for layouts that do not divide.
     """
     try:
-        pool = cluster_pool(scenario)
+        trainer_pool = pool_of(scenario, scenario.trainer.pool)
+        pools = [pool_of(scenario, entry.pool) for entry in scenario.rollout]
         model = catalog.model(scenario.model.base)
         if scenario.model.lora is not None:
             adapted(model, scenario.model.lora.targets)
@@ -86,13 +103,14 @@ def resolve(scenario: Scenario) -> System:
         raise scenario.error(error.key or "model", error.message + where, error.fix) from None
     profile = _profile(scenario)
     check_workload(scenario)
-    rollout = tuple(RolloutPart(entry, pool, engine_layout(scenario, entry, model)) for entry in scenario.rollout)
+    layouts = [engine_layout(scenario, entry, model) for entry in scenario.rollout]
+    parts = zip(scenario.rollout, pools, layouts, strict=True)
     return System(
         scenario=scenario,
         model=model,
-        trainer_pool=pool,
+        trainer_pool=trainer_pool,
         trainer=train_layout(scenario, model),
-        rollout=rollout,
+        rollout=tuple(RolloutPart(entry, pool, layout) for entry, pool, layout in parts),
         profile=profile,
         assumptions=_assumptions(scenario, profile),
     )
@@ -112,35 +130,49 @@ def _profile(scenario: Scenario) -> Profile:
 def _assumptions(scenario: Scenario, profile: Profile) -> tuple[str, ...]:
     """What the scenario asks for and the profiles do not tell apart: they are chosen by framework, not by version."""
     name, version = scenario.framework.name, scenario.framework.version
-    if version is None:
-        return ()
-    return (f"no profile of {name} {version}: the one of {profile.name} is used",)
+    if version is not None:
+        return (f"no profile of {name} {version}: the one of {profile.name} is used",)
+    if scenario.costs.profile == "auto" and profile.name != name:
+        return (f"no profile of {name}: the one of {profile.name} is used",)
+    return ()
 
 
-def cluster_pool(scenario: Scenario) -> Pool:
-    """The cluster block as one pool, catalog figures replaced where the file gives its own."""
+def pool_of(scenario: Scenario, name: str | None) -> Pool:
+    """A pool of the cluster by name, or the whole cluster where it is of one kind (None).
+
+    Catalog figures are replaced where the file gives its own. A GPU-hour costs what the pool says, else what
+    `costs.gpu_hour` says for all, else the catalog's price.
+    """
     cluster = scenario.cluster
-    gpu = overridden(
-        catalog.gpu(cluster.gpu),
-        {
-            "hbm_bytes": cluster.hbm,
-            "hbm_bandwidth": cluster.hbm_bandwidth,
-            "nvlink_bandwidth": cluster.nvlink,
-            "nic_bandwidth": cluster.nic,
-            "host_link_bandwidth": cluster.host_link,
-            "host_memory_bytes": cluster.host_memory,
-        },
-    )
-    price = scenario.costs.gpu_hour if scenario.costs.gpu_hour is not None else gpu.price_per_hour
-    domain = cluster.nvlink_domain if cluster.nvlink_domain is not None else gpu.nvlink_domain
+    if name is None or not cluster.pools:
+        return _pool(scenario, "cluster", cluster, "cluster.gpu", None)
+    block = cluster.pools[name]
+    return _pool(scenario, name, block, f"cluster.pools.{name}.gpu", block.gpu_hour)
+
+
+def _pool(scenario: Scenario, name: str, block: Cluster | PoolBlock, key: str, price: float | None) -> Pool:
+    figures = {
+        "hbm_bytes": block.hbm,
+        "hbm_bandwidth": block.hbm_bandwidth,
+        "nvlink_bandwidth": block.nvlink,
+        "nic_bandwidth": block.nic,
+        "host_link_bandwidth": block.host_link,
+        "host_memory_bytes": block.host_memory,
+    }
+    try:
+        gpu = overridden(catalog.gpu(block.gpu), figures)
+    except UserError as error:
+        raise UserError(error.message, file=error.file, key=key, fix=error.fix) from None
+    domain = block.nvlink_domain if block.nvlink_domain is not None else gpu.nvlink_domain
+    prices = [given for given in (price, scenario.costs.gpu_hour) if given is not None]
     return Pool(
-        name="cluster",
+        name=name,
         gpu=gpu,
-        gpus=cluster.gpus,
-        gpus_per_node=cluster.gpus_per_node,
+        gpus=block.gpus,
+        gpus_per_node=block.gpus_per_node,
         nvlink_domain=domain,
         nic=gpu.nic_bandwidth,
-        price=price,
+        price=prices[0] if prices else gpu.price_per_hour,
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from rlsim.catalog.switch_orders import order_of
 from rlsim.distributions import UnreachableError
 from rlsim.scenario.lengths import curve_of, mixture_table
+from rlsim.scenario.pool_checks import POOL_CHECKS
 from rlsim.scenario.schema import LengthSpec, Scenario, SecondsSpec
 from rlsim.scenario.source import path_of
 from rlsim.scenario.translate import Complaint
@@ -289,6 +290,7 @@ CHECKS: tuple[Check, ...] = (
     partial_rollout_is_consistent,
     dynamic_sampling_has_a_pass_rate,
     speculation_is_possible,
+    *POOL_CHECKS,
 )
 
 

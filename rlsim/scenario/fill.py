@@ -5,12 +5,14 @@ Malformed data passes through unchanged: the schema refuses it with a better mes
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+from typing import Any
+
+from rlsim.scenario.fill_pools import fill_pools, several, whole
 
 
 def fill(data: dict[str, Any]) -> dict[str, Any]:
-    """GPUs of a role that gives none, and log-probs returned where the workload uses them."""
-    return _returned_logprobs(_role_gpus(data))
+    """GPUs (and pool) of a role that gives none, and log-probs returned where the workload uses them."""
+    return _returned_logprobs(fill_pools(data) if several(data) else _role_gpus(data))
 
 
 def _role_gpus(data: dict[str, Any]) -> dict[str, Any]:
@@ -19,9 +21,9 @@ def _role_gpus(data: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(cluster, dict) or not isinstance(trainer, dict) or not isinstance(rollout, dict):
         return data
     total, training, rolling = cluster.get("gpus"), trainer.get("gpus"), rollout.get("gpus")
-    if _whole(total):
+    if whole(total):
         total = max(1, total - _other_gpus(data.get("roles")))
-    if not _whole(total) or (training is None and rolling is None and not _colocated(data)):
+    if not whole(total) or (training is None and rolling is None and not _colocated(data)):
         return data
     if training is None:
         training = _partner(data, total, rolling)
@@ -34,12 +36,12 @@ def _other_gpus(roles: Any) -> int:
     """GPUs that critic, reference and reward model have to themselves."""
     given = roles.values() if isinstance(roles, dict) else ()
     own = [role.get("gpus") for role in given if isinstance(role, dict)]
-    return sum(gpus for gpus in own if _whole(gpus))
+    return sum(gpus for gpus in own if whole(gpus))
 
 
 def _partner(data: dict[str, Any], total: int, gpus: Any) -> int:
     """GPUs of a role that gives none, the other role having `gpus`; at least 1, so that the sum shows the mistake."""
-    if not _whole(gpus):
+    if not whole(gpus):
         return total
     return gpus if _colocated(data) else max(1, total - gpus)
 
@@ -59,7 +61,3 @@ def _returned_logprobs(data: dict[str, Any]) -> dict[str, Any]:
         entries = [{"return_logprobs": True, **entry} if isinstance(entry, dict) else entry for entry in rollout]
         return {**data, "rollout": entries}
     return data
-
-
-def _whole(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)

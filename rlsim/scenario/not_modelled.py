@@ -30,19 +30,15 @@ def _async(name: str) -> Value:
 
 # key, its value, whether that value is refused
 NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
-    ("cluster.pools", lambda s: s.cluster.pools, _given),
     ("cluster.links", lambda s: s.cluster.links, _given),
     ("cluster.oversubscription", lambda s: s.cluster.oversubscription, _other_than(1.0)),
     ("workload.images", lambda s: s.workload.images, _given),
     ("workload.turns", lambda s: s.workload.turns, _given),
     ("workload.learning_efficiency", lambda s: s.workload.learning_efficiency, _given),
     ("workload.dynamic_sampling", lambda s: s.workload.dynamic_sampling if s.schedule == "async" else None, _given),
-    ("trainer.pool", lambda s: s.trainer.pool, _given),
     ("trainer.optimizer_device", lambda s: s.trainer.optimizer_device, _other_than("gpu", "cpu")),
     ("trainer.precision", lambda s: s.trainer.precision, _other_than("bf16")),
-    ("rollout[1]", lambda s: s.rollout[1:], _given),
-    ("rollout.pool", lambda s: s.rollout[0].pool, _given),
-    ("rollout.role", lambda s: s.rollout[0].role, _other_than("mixed")),
+    ("rollout.role", lambda s: next((e.role for e in s.rollout if e.role != "mixed"), "mixed"), _other_than("mixed")),
     ("async.policy", _async("policy"), _other_than("areal", None)),
     ("async.theta", _async("theta"), _given),
     ("async.sync_every", _async("sync_every"), _given),

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import model_validator
 
-from rlsim.scenario.block import Block, Bytes, Listed, Rate, Seconds, from_scalar, item, needed
+from rlsim.scenario.block import Block, Bytes, Listed, Price, Rate, Seconds, from_scalar, item, needed
 from rlsim.scenario.quantity import MistakeError
 
 PoolName = str
@@ -52,6 +52,14 @@ class Pool(Block):
     gpus_per_node: int = item(8, "GPUs per node of the pool", unit="GPUs", ge=1)
     nvlink_domain: int | None = item(None, "NVLink domain of the pool: default the catalog's", unit="GPUs", ge=1)
     nic: Rate | None = item(None, "NIC of the pool: per GPU, one direction; default the catalog's", gt=0)
+    host_link: Rate | None = item(None, "host link of the pool: per GPU, one direction; default the catalog's", gt=0)
+    nvlink: Rate | None = item(None, "NVLink of the pool: per GPU, one direction; default the catalog's", gt=0)
+    hbm: Bytes | None = item(None, "HBM size per GPU of the pool; default the catalog's", gt=0)
+    hbm_bandwidth: Rate | None = item(None, "HBM bandwidth per GPU of the pool; default the catalog's", gt=0)
+    host_memory: Bytes | None = item(None, "host memory per node of the pool; default the catalog's", gt=0)
+    gpu_hour: Price | None = item(
+        None, "price of a GPU-hour of the pool: default costs.gpu_hour, which holds for every pool, then the catalog's"
+    )
 
 
 class Link(Block):
@@ -78,6 +86,11 @@ class Cluster(Block):
     pools: dict[PoolName, Pool] | None = item(None, "pools: GPUs of several kinds, by name, instead of gpu and gpus")
     links: Annotated[tuple[Link, ...], Listed] = item((), "links between pools")
     oversubscription: float = item(1.0, "oversubscription of the network above the nodes: 1 = full bisection", ge=1)
+
+    @property
+    def total_gpus(self) -> int:
+        """All GPUs there are, of every pool."""
+        return sum(pool.gpus for pool in self.pools.values()) if self.pools else self.gpus
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

@@ -162,18 +162,34 @@ class Gpus:
 
 
 @dataclass(frozen=True)
+class EngineKind:
+    """One rollout entry for whoever reads the result: where its engines are, and what they hold.
+
+    pool, gpu   names; `gpu` of the catalog
+    """
+
+    pool: str
+    gpu: str
+    engines: int
+    gpus_per_engine: int
+    kv_tokens_per_engine: int
+
+
+@dataclass(frozen=True)
 class Costs:
     """Everything one variant costs.
 
     engines      (surface, number of such engines)
-    gpu_hour     dollars per GPU-hour
+    gpu_hour     dollars per GPU-hour, on average over all that are paid for
     peak_flops   dense peak of one trainer GPU in the training precision, FLOP/s
-    hbm_bytes    memory of one GPU
+    hbm_bytes    memory of one trainer GPU
     critic       PPO's critic
     reference    the reference model where it has GPUs of its own
     reward_model the reward model where it has GPUs of its own
     scoring      the reward model on the trainer's GPUs: one forward over the batch before the log-probs
     copy_gpus    trainer GPUs that hold one copy of the model for a forward pass
+    kinds        what `engines` run on, one for each
+    hourly       dollars an hour by pool
     spreads      phase -> (10th, 90th percentile) of its true duration over the predicted one
     """
 
@@ -195,3 +211,12 @@ class Costs:
     reward_model: Replicas | None = None
     scoring: Training | None = None
     copy_gpus: int = 1
+    kinds: tuple[EngineKind, ...] = ()
+    hourly: Mapping[str, float] = field(default_factory=dict)
+
+    def engine_weights(self) -> tuple[float, ...]:
+        """GPUs of an engine of each kind over those of the mean engine: exactly 1 where all are of one size."""
+        if len({kind.gpus_per_engine for kind in self.kinds}) <= 1:
+            return (1.0,) * len(self.engines)
+        mean = self.gpus.rollout / sum(kind.engines for kind in self.kinds)
+        return tuple(kind.gpus_per_engine / mean for kind in self.kinds)

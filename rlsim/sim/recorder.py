@@ -31,6 +31,7 @@ class PoolCounts:
     batch_seconds              integral of running sequences over time, summed over engines
     swap                       engine-seconds by which swaps with the host lengthened iterations; `swapped` tokens left
     reused, evicted            prompt tokens of later turns whose KV was still kept, or was to be and was not
+    occupied                   busy, each engine weighted by its GPUs over those of the mean engine
     """
 
     busy: float = 0.0
@@ -44,6 +45,7 @@ class PoolCounts:
     swapped: int = 0
     reused: int = 0
     evicted: int = 0
+    occupied: float = 0.0
 
     def plus(self, other: PoolCounts, sign: int = 1) -> PoolCounts:
         both = zip(astuple(self), astuple(other), strict=True)

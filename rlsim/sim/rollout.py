@@ -7,6 +7,7 @@ engines jump from batch change to batch change on their own; simpy sees only the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, repeat
 
 import numpy as np
 
@@ -29,6 +30,9 @@ class RolloutPool:
         self.recorder = recorder
         self.fleet = Fleet(costs.engines)
         self.engines = Engines(self.fleet)
+        kinds = zip(costs.engine_weights(), costs.engines, strict=True)
+        self._weights = [weight for weight, (_, count) in kinds for _ in range(count)]
+        self._uneven = len(set(self._weights)) > 1
         self.rewards = RewardPool(costs.reward.workers)
         self.streaming = costs.reward.streaming
         self._finished: list[Completion] = []
@@ -135,8 +139,10 @@ class RolloutPool:
             self._busy_since = now
         stats = self.fleet.stats
         busy, batch_seconds, generated = stats.busy_seconds, stats.batch_seconds, stats.generated_tokens
-        for engine in self.fleet.engines:
+        occupied = 0.0
+        for engine, weight in zip(self.fleet.engines, chain(self._weights, repeat(1.0)), strict=False):
             seconds, batch, tokens = engine.under_way(now)
+            occupied += weight * (engine.stats.busy_seconds + seconds)
             busy, batch_seconds, generated = busy + seconds, batch_seconds + batch * seconds, generated + tokens
         return PoolCounts(
             busy=busy,
@@ -150,6 +156,7 @@ class RolloutPool:
             swapped=stats.swapped_tokens,
             reused=stats.reused_tokens,
             evicted=stats.evicted_tokens,
+            occupied=occupied if self._uneven else busy,
         )
 
     def counters(self) -> Counters:

@@ -10,8 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from rlsim.api import Check
+from rlsim.memory_report import Breakdown
 from rlsim.roles import ROLES, has_role, own_gpus, role_system
-from rlsim.system import RolloutPart
+from rlsim.system import Pool, RolloutPart
 
 GIB = 2**30
 
@@ -35,6 +36,10 @@ def as_dict(check: Check) -> dict[str, Any]:
         ],
         "memory_gib": {side: {role: b / GIB for role, b in d.parts.items()} for side, d in sides.items()},
         "kv_tokens_per_engine": memory.kv_tokens_per_engine,
+        "engines": [
+            {"pool": part.pool.name, "gpu": part.pool.gpu.name, "kv_tokens_per_engine": engine.kv_tokens_per_engine}
+            for part, engine in zip(check.system.rollout, memory.engines, strict=True)
+        ],
         "inert": list(check.inert),
     }
 
@@ -48,12 +53,14 @@ def _block(check: Check) -> RenderableType:
         _memory(check),
     ]
     memory = check.memory
-    parts.append(
-        Text(
-            f"  an engine holds {memory.kv_tokens_per_engine:,.0f} KV tokens: "
-            f"{memory.fits_average_sequences:,.0f} average or {memory.fits_longest_sequences:,.0f} longest sequences"
+    for i, engine in enumerate(memory.engines):
+        who = "an engine" if len(memory.engines) == 1 else f"an engine of rollout[{i}]"
+        parts.append(
+            Text(
+                f"  {who} holds {engine.kv_tokens_per_engine:,.0f} KV tokens: "
+                f"{engine.average_sequences:,.0f} average or {engine.longest_sequences:,.0f} longest sequences"
+            )
         )
-    )
     for p in memory.problems:
         parts.append(Text(f"  {p.role}: needs {p.need / GIB:.1f} GiB, has {p.have / GIB:.1f} GiB; {p.by}", style="red"))
         parts.append(Text(f"  nearest change: {p.fix}"))
@@ -63,9 +70,10 @@ def _block(check: Check) -> RenderableType:
 
 def _layout(check: Check) -> str:
     train = check.system.trainer
-    trainer = f"trainer {train.gpus} GPUs {train.backend}: tp {train.tp}, pp {train.pp}, cp {train.cp}, "
+    trainer = f"trainer {train.gpus} GPUs{_on(check, check.system.trainer_pool)} {train.backend}: "
+    trainer += f"tp {train.tp}, pp {train.pp}, cp {train.cp}, "
     trainer += f"ep {train.ep}, dp {train.dp}"
-    engines = "; ".join(_engines(p) for p in check.system.rollout)
+    engines = "; ".join(_engines(p, _on(check, p.pool)) for p in check.system.rollout)
     return "; ".join([trainer, engines, *_roles(check)])
 
 
@@ -82,12 +90,26 @@ def _roles(check: Check) -> list[str]:
     return told
 
 
-def _engines(part: RolloutPart) -> str:
+def _on(check: Check, pool: Pool) -> str:
+    """Which pool, where there are several."""
+    return f" of {pool.name} ({pool.gpu.name})" if check.scenario.cluster.pools else ""
+
+
+def _engines(part: RolloutPart, where: str) -> str:
     layout = part.layout
     return (
-        f"{layout.engines} {part.entry.engine} engines of {layout.gpus_per_engine} GPUs: attention tp {layout.attn_tp} "
-        f"x dp {layout.attn_dp}, moe tp {layout.moe_tp} x ep {layout.moe_ep}, pp {layout.pp}"
+        f"{layout.engines} {part.entry.engine} engines of {layout.gpus_per_engine} GPUs{where}: "
+        f"attention tp {layout.attn_tp} x dp {layout.attn_dp}, "
+        f"moe tp {layout.moe_tp} x ep {layout.moe_ep}, pp {layout.pp}"
     )
+
+
+def _rollout_rows(check: Check) -> list[tuple[str, Breakdown]]:
+    """The busiest rollout GPU at its peak; with several entries, one of each while it generates."""
+    memory = check.memory
+    if len(memory.engines) == 1:
+        return [("rollout/GPU", memory.rollout)]
+    return [(f"rollout[{i}]/GPU", engine.breakdown) for i, engine in enumerate(memory.engines)]
 
 
 def _memory(check: Check) -> Table:
@@ -97,7 +119,7 @@ def _memory(check: Check) -> Table:
     memory = check.memory
     for side, breakdown in (
         ("trainer/GPU", memory.trainer),
-        ("rollout/GPU", memory.rollout),
+        *_rollout_rows(check),
         *((f"{name}/GPU", breakdown) for name, breakdown in memory.roles.items()),
         ("host/node", memory.host),
     ):

@@ -8,18 +8,13 @@ from rlsim.scenario.not_modelled import NOT_MODELLED
 
 from .text import BASE, changed
 
-POOLS = "cluster: {pools: {train: {gpu: h100-sxm, gpus: 8}, roll: {gpu: h20, gpus: 8, nic: 50 GB/s}}}"
 REFUSED = [
-    ("cluster: {gpu: h100-sxm, gpus: 16, nic: 50 GB/s}", POOLS, "cluster.pools", 3),
-    ("nic: 50 GB/s}", "links: [{between: [a, b], bandwidth: 400 GB/s, latency: 1 ms}]}", "cluster.links", 3),
     ("nic: 50 GB/s", "oversubscription: 2.0", "cluster.oversubscription = 2.0", 3),
     ("  prompts: 32", "  images: {per_prompt: 2, tokens: 1200}\n  prompts: 32", "workload.images", 5),
     ("  prompts: 32", "  turns: {count: {mean: 4, max: 9}, tokens: {mean: 300, max: 2048}, observation_tokens: 200, "
      "wait: {mean: 3 s, p99: 30 s}, kv: drop, workers: 512, timeout: 60 s}\n  prompts: 32", "workload.turns", 5),
-    ("trainer: {gpus: 8, ", "trainer: {gpus: 8, pool: train, ", "trainer.pool = train", 12),
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, optimizer_device: nvme, ", "trainer.optimizer_device = nvme", 12),
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, precision: fp8, ", "trainer.precision = fp8", 12),
-    ("rollout: {gpus: 8, tp: 2}", "rollout: [{gpus: 4, tp: 2}, {gpus: 4, tp: 4}]", "rollout[1]", 13),
     ("rollout: {gpus: 8,", "rollout: {role: decode, gpus: 8,", "rollout.role = decode", 13),
     ("max_staleness: 2", "policy: verl", "async.policy = verl", 11),
     ("max_staleness: 2", "theta: 0.5", "async.theta = 0.5", 11),
