@@ -32,9 +32,11 @@ class WatchedBatches:
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
         self.supply = Supply(loop.work)
+        self._begun = 0
 
     def begin(self) -> None:
-        self._rollout = Rollout(self.loop, self.supply)
+        self._rollout = Rollout(self.loop, self.supply, self._begun)
+        self._begun += 1
 
     def catch_up(self) -> None:
         self._rollout.play(self.loop.clock.now)
@@ -44,7 +46,7 @@ class WatchedBatches:
 
 
 class Rollout:
-    """One rollout.
+    """One rollout, of step number `step`.
 
     left     groups under way: how many of their samples have not finished
     kept     groups that count, in the order in which they were done
@@ -52,9 +54,10 @@ class Rollout:
     stops    whether it ends as soon as enough groups count
     """
 
-    def __init__(self, loop: Loop, supply: Supply) -> None:
+    def __init__(self, loop: Loop, supply: Supply, step: int) -> None:
         self.loop = loop
         self.supply = supply
+        self.step = step
         self.rules = loop.settings.remedies
         self.needed = loop.settings.prompts
         self.left: dict[int, int] = {}
@@ -106,7 +109,7 @@ class Rollout:
         now, version = max(self.begun, pool.engines.now), self.loop.versions.current
         carried = self.supply.carry_on(groups)
         again = self.supply.begin_again(groups) if self.long else []
-        fresh = self.supply.fresh(groups - len(carried) - len(again))
+        fresh = self.supply.fresh(groups - len(carried) - len(again), self.step)
         for one in carried:
             self.left[one.group] = len(one.requests)
             if not one.requests:  # it had ended, only not in time

@@ -39,9 +39,9 @@ class Supply:
         taken, self.collected = self.collected[:groups], self.collected[groups:]
         return taken
 
-    def fresh(self, groups: int) -> range:
-        """The next groups of the workload."""
+    def fresh(self, groups: int, step: int) -> range:
+        """The next groups of the workload, for a step."""
         first, self._fresh = self._fresh, self._fresh + groups
         while self._work.groups < self._fresh:
-            self._work.batch()
+            self._work.batch(step)
         return range(first, self._fresh)

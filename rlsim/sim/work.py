@@ -28,11 +28,11 @@ class Work:
         self.batches = 0
         self.groups = 0
 
-    def batch(self) -> range:
-        """Sample numbers of the next batch."""
+    def batch(self, step: int | None = None) -> range:
+        """Sample numbers of the next batch, whose lengths are those of `step` (drift); default one batch a step."""
         lengths = np.random.default_rng([self._seed, self.batches, LENGTHS])
         rewards = np.random.default_rng([self._seed, self.batches, REWARDS])
-        batch = self._draw(lengths, self.batches)
+        batch = self._draw(lengths, self.batches if step is None else step)
         given = getattr(batch, "reward_seconds", None)  # a trace has its own
         seconds = self._reward.seconds(rewards, batch.response_tokens.size) if given is None else given.ravel()
         groups, size = batch.response_tokens.shape

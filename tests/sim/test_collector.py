@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,10 +19,11 @@ HAND = Hand(engines=1, training=Training(update_seconds=3.0), sync=Sync(seconds=
 
 
 def groups(*batches: Sequence[int]) -> Any:
-    """Batch k has groups of these response lengths; the last batch comes again and again."""
+    """Batch k has groups of these response lengths; the last batch comes again and again. For one run."""
+    number = count()
 
     def draw(rng: np.random.Generator, step: int) -> Any:
-        rows = np.array(batches[min(step, len(batches) - 1)], np.int64)
+        rows = np.array(batches[min(next(number), len(batches) - 1)], np.int64)
         return SimpleNamespace(prompt_tokens=np.full(len(rows), 16, np.int64), response_tokens=rows[:, None])
 
     return draw
@@ -87,6 +89,19 @@ def test_tail_batches_begin_again_once_they_fill_a_step() -> None:
     assert summary["staleness"]["max"] == 0
     assert summary["tokens"]["wasted"] == 200 + 150 + 10  # and one of the three of ten tokens is dropped at the end
     assert summary["samples"]["dropped"] == {}
+
+
+@pytest.mark.parametrize("schedule", ["sync", "one-step-off"])
+def test_lengths_drift_with_the_step_not_with_the_batch(schedule: str) -> None:
+    steps: list[int] = []
+    batch = groups([100, 300])
+
+    def draw(rng: np.random.Generator, step: int) -> Any:
+        steps.append(step)
+        return batch(rng, step)
+
+    run(Remedies(ratio=2.0), draw, schedule, steps=2)
+    assert steps == [0, 0, 1, 1, 2, 2, 3, 3][: 4 if schedule == "sync" else 8]
 
 
 def test_what_is_done_at_the_end_but_not_scored_is_stopped_too() -> None:
