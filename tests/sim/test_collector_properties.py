@@ -7,15 +7,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from engine_cases import random_surface
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prices_by_hand import Hand, Reward, Sync, Training, fixed, regime, surface, uniform
+from reference_engine import ReferenceFleet, Sample
 
 from rlsim.errors import UserError
 from rlsim.result import Labels, Result, simulate
+from rlsim.sim.fleet import Fleet
 from rlsim.sim.ledger import ABORTED, FATES, IN_FLIGHT
 from rlsim.sim.passing import PassRate
 from rlsim.sim.remedies import Remedies
+from rlsim.sim.request import Request
 from rlsim.sim.settings import Settings
 
 LABELS = Labels("property", "v", 5)
@@ -170,6 +174,39 @@ def test_more_groups_end_sooner_where_engines_do_not_feel_them(prompts: int, see
         result = simulate(rules, hand.costs(), uniform(1, 900, prompts, 2), Labels("property", "v", seed), 1)
         times.append(float(result.steps["rollout"].iloc[0]))
     assert times == pytest.approx(sorted(times, reverse=True), rel=1e-12)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 3), st.integers(1, 2), st.floats(0.05, 0.9))
+def test_partial_rollout_agrees_with_the_reference(seed: int, engines: int, ranks: int, at: float) -> None:
+    """Everything is stopped at a moment and handed in again later, in the order of the groups, with its tokens."""
+    rng = np.random.default_rng(seed)
+    kind = random_surface(rng, ranks, slots=int(rng.integers(2, 9)), capacity=640, budget=64, block=16)
+    prompts = rng.integers(1, 40, 3 * engines).tolist()
+    shape = [(i, i // 2, prompts[i // 2], int(rng.integers(1, 200))) for i in range(6 * engines)]
+    ours, theirs = Fleet([(kind, engines)]), ReferenceFleet([(kind, engines)])
+    ours.submit([Request(*s) for s in shape], 0.0)
+    theirs.submit([Sample(*s, common=s[2]) for s in shape])
+    moment = at * 200 * 0.02
+
+    done = ours.play(moment, False)
+    stopped = sorted(ours.abort(None, moment), key=lambda r: r.id)
+    tokens = [(r.id, r.done) for r in stopped]
+    ours.play(moment + 1.0, False)
+    ours.submit(stopped, moment + 1.0)
+    done += ours.drain(moment + 1.0)
+
+    theirs.play(moment)
+    held = sorted(theirs.abort({s[0] for s in shape}), key=lambda s: s.id)
+    assert tokens == [(s.id, s.done) for s in held]
+    theirs.play(moment + 1.0)
+    theirs.submit(held)
+    theirs.play(np.inf)
+    assert sorted((c.time, c.request.id) for c in done) == [
+        (pytest.approx(time, rel=1e-9), s.id) for time, s in sorted(theirs.done, key=lambda d: (d[0], d[1].id))
+    ]
+    assert ours.stats.generated_tokens == sum(s[3] for s in shape)
+    assert ours.stats.reprefilled_tokens == theirs.counts("reprefilled")
 
 
 @pytest.mark.parametrize("rate", [PassRate(0.5), PassRate(0.9), PassRate(0.4, 2.0)])
