@@ -122,6 +122,28 @@ def staleness_updates(late: npt.NDArray[np.int64], mini_batches: int, epochs: in
     }
 
 
+def staleness_histogram(versions: npt.NDArray[np.int64]) -> dict[str, int]:
+    """Samples by their staleness in versions."""
+    counts = np.bincount(versions)
+    return {str(late): int(counts[late]) for late in np.flatnonzero(counts)}
+
+
+def spans(versions: npt.NDArray[np.int64]) -> dict[str, float]:
+    """Policy versions that generated a sample: 1 + weight syncs between its first and its last token."""
+    return {"mean": float(versions.mean()), "max": int(versions.max())}
+
+
+def efficiency(worth: Sequence[tuple[float, float]], versions: Ints, tokens: Ints) -> float:
+    """What the tokens trained on are worth for learning, on average; 1 without a curve.
+
+    `worth` is (staleness, worth of a sample), an input: linear between its points, level beyond them.
+    """
+    if not worth:
+        return 1.0
+    late, factor = zip(*worth, strict=True)
+    return float(np.average(np.interp(versions, late, factor), weights=tokens))
+
+
 def share_in_engine(runs: Sequence[Run]) -> float:
     """Share of their age, from their start to their training, that samples spent in the rollout pool."""
     inside = age = 0.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,6 @@ from rlsim.sim.work import Draw
 if TYPE_CHECKING:
     import pandas as pd
 
-Efficiency = Callable[[float], float]
 FIGURES = (
     "step_time_s",
     "phases_s",
@@ -41,6 +40,8 @@ FIGURES = (
     "tail",
     "staleness",
     "staleness_updates",
+    "staleness_histogram",
+    "spans",
     "weight_sync",
     "memory_gib",
     "kv_tokens_per_engine",
@@ -67,16 +68,12 @@ class Labels:
 
 @dataclass(frozen=True)
 class Result:
-    """One variant, simulated with one or more seeds.
-
-    `efficiency` maps mean staleness to what a sample is worth for learning; None: staleness does no harm.
-    """
+    """One variant, simulated with one or more seeds."""
 
     labels: Labels
     settings: Settings
     costs: Costs
     runs: tuple[Run, ...]
-    efficiency: Efficiency | None = None
 
     @property
     def name(self) -> str:
@@ -106,8 +103,7 @@ class Result:
         costs, settings = self.costs, self.settings
         steps = [step for run in self.runs for step in run.steps]
         phase, pool = accounting.phases(steps), accounting.rollout_pool(steps)
-        stale, late = self._staleness()
-        staleness = accounting.staleness(stale)
+        stale, late, spans, lengths = self._trained()
         low, high = self._interval(phase, pool)
         totals = accounting.counts(steps)
         step_time = accounting.step_time(np.array([s.seconds for s in steps]))
@@ -117,15 +113,17 @@ class Result:
             "phases_s": phase,
             "rollout_pool_s": pool,
             "bottleneck": "",
-            **accounting.rates(steps, costs, self.efficiency(staleness["mean"]) if self.efficiency else 1.0),
+            **accounting.rates(steps, costs, accounting.efficiency(settings.worth, stale, lengths)),
             "utilization": accounting.utilization(steps, costs),
             "mfu_train": accounting.mfu(steps, costs),
             "mean_running_batch": totals.batch_seconds / totals.busy if totals.busy else 0.0,
             "preemptions": totals.preemptions,
             "kv": accounting.kv(steps, costs),
             "tail": accounting.tail(steps),
-            "staleness": staleness,
-            "staleness_updates": accounting.staleness_updates(late, settings.mini_batches, settings.epochs),
+            "staleness": accounting.staleness(stale),
+            "staleness_updates": accounting.staleness_updates(late, settings.round_mini_batches, settings.epochs),
+            "staleness_histogram": accounting.staleness_histogram(stale),
+            "spans": accounting.spans(spans),
             "weight_sync": accounting.weight_sync(costs, phase, pool),
             "memory_gib": accounting.memory(costs),
             "kv_tokens_per_engine": costs.memory.kv_tokens_per_engine,
@@ -137,7 +135,7 @@ class Result:
             "cost": accounting.cost(costs, float(step_time["mean"] or 0.0)),
             "prediction_interval_s": {"p10": low, "p90": high},
             "provenance": accounting.provenance(steps, costs),
-            "assumptions": list(dict.fromkeys(costs.assumptions)),
+            "assumptions": list(dict.fromkeys([*costs.assumptions, *settings.notes])),
         }
         summary["bottleneck"] = bottleneck(summary, settings.regime)
         return summary
@@ -148,14 +146,19 @@ class Result:
             pool = needed(phase, pool, accounting.share_in_engine(self.runs))
         return prediction_interval(phase, pool, self.settings.regime, self.costs.spreads)
 
-    def _staleness(self) -> tuple[accounting.Ints, accounting.Ints]:
-        """Versions and optimizer updates that the samples of the measured steps are late."""
-        versions, updates = [], []
+    def _trained(self) -> tuple[accounting.Ints, accounting.Ints, accounting.Ints, accounting.Ints]:
+        """Of the samples that the measured steps trained on: versions and updates late, versions spanned, tokens."""
+        columns: list[list[accounting.Ints]] = [[], [], [], []]
         for run in self.runs:
-            rows = run.measured_samples()
-            versions.append(run.ledger["train_version"][rows] - run.ledger["begin_version"][rows])
-            updates.append(run.ledger["updates_late"][rows])
-        return np.concatenate(versions), np.concatenate(updates)
+            rows, ledger = run.measured_samples(), run.ledger
+            late = ledger["train_version"][rows] - ledger["begin_version"][rows]
+            length = ledger["prompt"][rows] + ledger["response"][rows]
+            for column, values in zip(
+                columns, (late, ledger["updates_late"][rows], ledger["spans"][rows], length), strict=True
+            ):
+                column.append(values)
+        stale, updates, spans, lengths = (np.concatenate(column) for column in columns)
+        return stale, updates, spans, lengths
 
     # --- the tables --------------------------------------------------
 
@@ -222,11 +225,10 @@ def simulate(
     labels: Labels,
     steps: int,
     seeds: int = 1,
-    efficiency: Efficiency | None = None,
 ) -> Result:
     """Play `steps` measured steps after the regime's warm-up, once for each seed from the labels' on."""
     runs = tuple(play(settings, costs, draw, steps, labels.seed + i) for i in range(seeds))
-    return Result(labels, settings, costs, runs, efficiency)
+    return Result(labels, settings, costs, runs)
 
 
 def _row(step: Step, warmup: int) -> dict[str, Any]:

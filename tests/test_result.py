@@ -40,6 +40,7 @@ CONTRACT: dict[str, Any] = {
     "tail": {"seconds", "share"},
     "staleness": {"mean", "p99", "max"},
     "staleness_updates": {"mean", "max"},
+    "spans": {"mean", "max"},
     "weight_sync": {
         *("strategy", "bytes_total", "bytes_max_per_gpu", "seconds", "floor_seconds", "transfer_seconds"),
         *("exposed_seconds", "lost_generation_seconds"),
@@ -56,6 +57,7 @@ PLAIN = {
     *("name", "variant", "seed", "steps", "warmup_steps", "feasible", "problems", "bottleneck"),
     *("tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s", "effective_tokens_per_s", "goodput", "mfu_train"),
     *("mean_running_batch", "preemptions", "kv_tokens_per_engine", "engines", "assumptions", "early_logprob_s"),
+    "staleness_histogram",
 }
 
 
@@ -113,10 +115,23 @@ def test_one_step_has_no_confidence_interval() -> None:
 
 
 def test_learning_efficiency_is_an_input() -> None:
-    rules = regime("one-step-off")
-    result = simulate(rules, HAND.costs(), fixed(100, 4, 2), LABELS, 3, efficiency=lambda age: 1 - 0.1 * age)
-    summary = result.summary()
+    # Linear between the points and level beyond: one version late is worth 1 - 0.2/2, and all samples are.
+    summary = run("one-step-off", worth=((0.0, 1.0), (2.0, 0.8))).summary()
     assert summary["effective_tokens_per_s"] == pytest.approx(0.9 * summary["tokens_per_s"])
+    assert summary["staleness_histogram"] == {"1": 24}
+    assert run("sync", worth=((1.0, 0.5), (2.0, 0.2))).summary()["effective_tokens_per_s"] == pytest.approx(
+        0.5 * run("sync").summary()["tokens_per_s"]
+    )
+
+
+def test_the_histogram_counts_every_trained_sample_once() -> None:
+    summary = run("async", tokens=500, max_staleness=3, on_sync="in-flight").summary()
+    histogram = {int(late): count for late, count in summary["staleness_histogram"].items()}
+    assert sum(histogram.values()) == summary["samples"]["trained"]
+    assert max(histogram) == summary["staleness"]["max"]
+    mean = sum(late * count for late, count in histogram.items()) / sum(histogram.values())
+    assert mean == pytest.approx(summary["staleness"]["mean"])
+    assert 1 <= summary["spans"]["mean"] <= summary["spans"]["max"] <= summary["staleness"]["max"] + 1
 
 
 def test_an_infeasible_variant_says_why_and_nothing_else() -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from rlsim.catalog.switch_orders import order_of
 from rlsim.distributions import UnreachableError
 from rlsim.scenario.lengths import curve_of, mixture_table
+from rlsim.scenario.policies import POLICIES, unused_keys
 from rlsim.scenario.pool_checks import POOL_CHECKS
 from rlsim.scenario.schema import LengthSpec, Scenario, SecondsSpec
 from rlsim.scenario.source import path_of
@@ -250,6 +251,45 @@ def dynamic_sampling_has_a_pass_rate(s: Scenario) -> Iterator[Complaint]:
         )
 
 
+def policy_has_whole_rounds(s: Scenario) -> Iterator[Complaint]:
+    """verl's trainer takes `require_batches` mini-batches of whole prompts at a time."""
+    if s.schedule != "async" or s.async_.policy != "verl":
+        return
+    prompts, parts, wait = s.workload.prompts, s.workload.updates.mini_batches, s.async_.require_batches or 1
+    if prompts % parts:
+        yield _wrong(
+            "workload.updates.mini_batches",
+            f"policy verl trains on mini-batches of prompts, but {parts} do not divide {prompts} prompts",
+            f"for example {_divisor_near(prompts, parts)}",
+        )
+    if parts % wait:
+        yield _wrong(
+            "async.require_batches",
+            f"a step has {parts} mini-batches, which {wait} do not divide",
+            f"for example {_divisor_near(parts, wait)}",
+        )
+
+
+def policy_can_start(s: Scenario) -> Iterator[Complaint]:
+    if s.schedule == "async" and s.async_.policy == "trl" and s.async_.max_staleness < 1:
+        yield _wrong(
+            "async.max_staleness",
+            "policy trl keeps max_staleness · prompts groups in flight, so below 1 a step never gets its groups",
+            "max_staleness ≥ 1, or schedule: sync",
+        )
+
+
+def policy_samples_dynamically(s: Scenario) -> Iterator[Complaint]:
+    policy = s.async_.policy
+    if s.schedule == "async" and s.workload.dynamic_sampling is not None and not POLICIES[policy].dynamic_sampling:
+        have = ", ".join(name for name, keys in POLICIES.items() if keys.dynamic_sampling)
+        yield _wrong(
+            "workload.dynamic_sampling",
+            f"policy {policy} has none: its framework trains on every group when it is asynchronous",
+            f"one of the policies {have}, or delete it",
+        )
+
+
 def _divisor_near(number: int, near: int) -> int:
     """The largest divisor that is not above `near` (nor above 100,000, which bounds the search)."""
     return next(d for d in range(min(near, number, 100_000), 0, -1) if number % d == 0)
@@ -291,6 +331,9 @@ CHECKS: tuple[Check, ...] = (
     dynamic_sampling_has_a_pass_rate,
     speculation_is_possible,
     *POOL_CHECKS,
+    policy_has_whole_rounds,
+    policy_can_start,
+    policy_samples_dynamically,
 )
 
 
@@ -313,6 +356,14 @@ def inert_blocks(scenario: Scenario) -> list[str]:
         long_tail = [name for name in ("over_sampling", "consolidate") if getattr(scenario.remedies, name) is not None]
         inert += [f"remedies.{name} (schedule is async: no step waits for the last samples)" for name in long_tail]
     return [*inert, *_kept_parameters(scenario), *_unused_by_trainer(scenario)]
+    return [*inert, *_unused_by_policy(scenario), *_kept_parameters(scenario), *_unused_by_trainer(scenario)]
+
+
+def _unused_by_policy(s: Scenario) -> Iterator[str]:
+    """Every framework bounds staleness by parameters of its own."""
+    if s.schedule == "async":
+        for key in unused_keys(s.async_):
+            yield f"async.{key} (policy {s.async_.policy} does not use it)"
 
 
 def _kept_parameters(s: Scenario) -> Iterator[str]:

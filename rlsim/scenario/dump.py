@@ -15,7 +15,9 @@ from rlsim.scenario.schema import Scenario
 from rlsim.scenario.tree import dimension_of, key_of
 
 # Always written out: what the loader would otherwise derive from other keys.
-EXPLICIT = frozenset({"gpus", "attn_tp", "attn_dp", "moe_tp", "moe_ep", "on_sync", "distribution", "return_logprobs"})
+EXPLICIT = frozenset(
+    {"gpus", "attn_tp", "attn_dp", "moe_tp", "moe_ep", "on_sync", "max_staleness", "distribution", "return_logprobs"}
+)
 
 
 def to_dict(scenario: Scenario) -> dict[str, Any]:

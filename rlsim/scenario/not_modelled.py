@@ -23,27 +23,15 @@ def _other_than(*modelled: Any) -> Refused:
     return lambda value: value not in modelled
 
 
-def _async(name: str) -> Value:
-    """A key of the async block; inert (None) under another schedule."""
-    return lambda s: getattr(s.async_, name) if s.schedule == "async" else None
-
-
 # key, its value, whether that value is refused
 NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("cluster.links", lambda s: s.cluster.links, _given),
     ("cluster.oversubscription", lambda s: s.cluster.oversubscription, _other_than(1.0)),
     ("workload.images", lambda s: s.workload.images, _given),
     ("workload.turns", lambda s: s.workload.turns, _given),
-    ("workload.learning_efficiency", lambda s: s.workload.learning_efficiency, _given),
-    ("workload.dynamic_sampling", lambda s: s.workload.dynamic_sampling if s.schedule == "async" else None, _given),
     ("trainer.optimizer_device", lambda s: s.trainer.optimizer_device, _other_than("gpu", "cpu")),
     ("trainer.precision", lambda s: s.trainer.precision, _other_than("bf16")),
     ("rollout.role", lambda s: next((e.role for e in s.rollout if e.role != "mixed"), "mixed"), _other_than("mixed")),
-    ("async.policy", _async("policy"), _other_than("areal", None)),
-    ("async.theta", _async("theta"), _given),
-    ("async.sync_every", _async("sync_every"), _given),
-    ("async.require_batches", _async("require_batches"), _given),
-    ("async.queue", _async("queue"), _given),
     ("routing", lambda s: s.routing, _other_than("least-loaded")),
     ("remedies.elastic", lambda s: s.remedies.elastic, _given),
     ("faults[0]", lambda s: s.faults, _given),

@@ -8,6 +8,7 @@ from pydantic import Field, PrivateAttr, model_validator
 
 from rlsim.errors import UserError
 from rlsim.scenario.block import Block, Listed, Price, block, item, needed
+from rlsim.scenario.policies import with_defaults
 from rlsim.scenario.schema_cluster import Cluster, Framework, Link, Lora, ModelRef, Pool
 from rlsim.scenario.schema_lengths import Component, LengthSpec, SecondsSpec
 from rlsim.scenario.schema_roles import (
@@ -70,27 +71,43 @@ class Async(Block):
 
     policy: Literal["areal", "verl", "nemo-rl", "slime", "openrlhf", "trl", "roll"] = item("areal", "staleness policy")
     max_staleness: float = item(
-        1, "max staleness (η): versions between the start of a sample and its training", unit="versions", ge=0
+        1,
+        "max staleness (η; A in NeMo-RL, α in ROLL): versions between the start of a sample and its training; "
+        "default 4 for trl",
+        unit="versions",
+        ge=0,
     )
     partial_rollout: bool = item(True, "partial rollout: a weight sync interrupts running samples, which then go on")
     on_sync: Literal["drain", "abort", "interrupt", "in-flight"] = item(
-        "interrupt", "running samples at a sync: drain, abort, interrupt (re-prefill) or in-flight (keep KV)"
+        "interrupt",
+        "running samples at a sync: drain, abort, interrupt (re-prefill) or in-flight (keep KV); default the policy's: "
+        "drain for nemo-rl and openrlhf (in-flight with partial_rollout: true), in-flight for trl",
     )
-    theta: float | None = item(None, "staleness threshold θ (verl)", ge=0)
-    sync_every: int | None = item(None, "steps between weight syncs", unit="steps", ge=1)
-    require_batches: int | None = item(None, "mini-batches the trainer waits for (verl)", unit="mini-batches", ge=1)
+    theta: float | None = item(None, "staleness threshold θ (verl): default 0.1", ge=0)
+    sync_every: int | None = item(
+        None, "steps between weight syncs: default 1; verl: rounds of require_batches, default 4", unit="steps", ge=1
+    )
+    require_batches: int | None = item(
+        None, "mini-batches the trainer waits for (verl): default 1", unit="mini-batches", ge=1
+    )
     max_concurrent: int | None = item(
-        None, "groups in flight at most: default no limit but the policy's", unit="groups", ge=1
+        None,
+        "groups in flight at most: default no limit but the policy's, 16 an engine (verl), 512 an engine (slime)",
+        unit="groups",
+        ge=1,
     )
-    queue: int | None = item(None, "queue depth between rollout and trainer", unit="batches", ge=1)
+    queue: int | None = item(
+        None, "queue depth between rollout and trainer: default 1 (openrlhf), 1024 samples (trl)", unit="batches", ge=1
+    )
+    overtaken: Literal["train", "drop"] = item(
+        "train", "groups older than max_staleness because others overtook them (areal): train or drop"
+    )
 
     @model_validator(mode="before")
     @classmethod
-    def _default_on_sync(cls, data: object) -> object:
-        """Without partial rollout, running samples are drained."""
-        if isinstance(data, dict) and data.get("partial_rollout") is False:
-            return {"on_sync": "drain", **data}
-        return data
+    def _policy_defaults(cls, data: object) -> object:
+        """What the policy's framework does where the file is silent."""
+        return with_defaults(data) if isinstance(data, dict) else data
 
 
 class Costs(Block):

@@ -1,11 +1,7 @@
 """Asynchronous rollout with bounded staleness: engines wait for no batch, the trainer takes what is ready.
 
-Admission (AReaL): with policy version v, the groups that run and the groups accepted so far keep
-
-    accepted + running <= (eta + v + 1) * B,   running <= max_concurrent
-
-where B is what one version trains on (prompts * sync_every). A group runs until its last sample is scored; a
-group dropped as too old gives its place back.
+How many groups may be under way, and which ones the trainer gets, is the policy's business (`sim/policies`). A group
+runs until its last sample is scored; then it is accepted, or given up and its place is free again.
 """
 
 from __future__ import annotations
@@ -18,29 +14,30 @@ from typing import Any
 import numpy as np
 from simpy import Event
 
-from rlsim.sim.ledger import STALE, Ints
+from rlsim.errors import UserError
+from rlsim.sim.ledger import STALE, ZERO_VARIANCE, Ints
 from rlsim.sim.loop import Loop
+from rlsim.sim.policies import Stand, policy_of
+from rlsim.sim.policies.base import Rank
 from rlsim.sim.request import Completion
+from rlsim.sim.settings import MOST_WARMUP
 from rlsim.sim.trainer import Process
 
 
 class Asynchronous:
-    """State of the stream of groups from the prompts to the trainer.
-
-    running     groups submitted and not yet accepted
-    accepted    groups accepted so far, without those dropped
-    """
+    """The stream of groups from the prompts to the trainer. `stand` counts them, `policy` rules them."""
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
-        self.running = 0
-        self.accepted = 0
-        self._submitted = 0
+        self.stand = Stand()
+        self.policy = policy_of(loop.settings)
+        self._reacts = self.policy.reacts or loop.settings.remedies.refill is not None
+        self._most = math.inf  # groups worth starting in this run
         self._open = True  # admission; closed while a sync holds the engines
         self._left: list[int] = []  # unfinished samples of each group
         self._scored: list[tuple[float, int]] = []  # heap of finished groups by the time of their last score
-        self._ready: list[int] = []  # heap of accepted groups, oldest first
-        self._wanted = 0  # groups that the trainer waits for
+        self._ready: list[tuple[Rank, int]] = []  # heap of accepted groups in the trainer's order
+        self._rejected = 0  # groups of equal rewards since the trainer last took some
         self._draining = False
         self._news: Event = loop.clock.event()  # to the trainer: what it waits for has come
         self._watch: Event = loop.clock.event()  # to the engines' process: somebody waits
@@ -48,15 +45,20 @@ class Asynchronous:
     # --- processes --------------------------------------------------
 
     def trainer(self, steps: int) -> Process:
-        """Weight sync (after every `sync_every` steps), wait for B groups, train."""
+        """Round after round: weight sync (after every `sync_every`), wait for groups, train; a step is its rounds."""
         loop, settings = self.loop, self.loop.settings
+        per_sync = settings.round_prompts * settings.sync_every
+        self._most = steps * settings.prompts + (MOST_WARMUP + 1) * per_sync
         self.admit()
-        for step in range(steps):
-            if step > 0 and step % settings.sync_every == 0:
-                yield from self.weight_sync()
-            groups = yield from self.take(settings.prompts)
-            yield from loop.trainer.train(groups)
-            self.catch_up()
+        rounds = 0
+        for _ in range(steps):
+            for _ in range(settings.rounds):
+                if rounds and rounds % settings.sync_every == 0:
+                    yield from self.weight_sync()
+                groups = yield from self.take(settings.round_prompts)
+                yield from loop.trainer.train(groups)
+                self.catch_up()
+                rounds += 1
             loop.end_step()
 
     def engines(self) -> Process:
@@ -105,44 +107,48 @@ class Asynchronous:
         loop.recorder.phase("weight_sync", start, clock.now)
         loop.recorder.pool("weight_sync", stop, clock.now)
         loop.versions.publish(clock.now, loop.trainer.updates)
+        self.stand.version = loop.versions.current
+        self.policy.published(self.stand)
         pool.go_on()
         pool.submit(again, loop.versions.current)
         self._open = True
         self.admit()
 
     def take(self, groups: int) -> Generator[Event, Any, Ints]:
-        """The oldest accepted groups that are young enough, as sample numbers; waits until they suffice."""
-        loop, start = self.loop, self.loop.clock.now
+        """The first accepted groups in the policy's order that are young enough; waits until they suffice."""
+        loop, stand, start = self.loop, self.stand, self.loop.clock.now
         self.catch_up()
         self._drop_stale()
-        while len(self._ready) < groups:
+        while not self.policy.enough(groups, stand):
             yield from self._wait_for(groups)
             self._drop_stale()
         loop.recorder.phase("wait_rollout", start, loop.clock.now, None)
-        return self._samples([heappop(self._ready) for _ in range(groups)])
+        taken = [heappop(self._ready)[1] for _ in range(groups)]
+        stand.ready -= groups
+        self.policy.taken(taken)
+        self._rejected = 0
+        self.admit()
+        return self._samples(taken)
 
     # --- admission --------------------------------------------------
 
     def admit(self) -> None:
-        """Submit as many groups as the rule allows."""
+        """Submit as many groups as the policy allows, and the run can use."""
+        stand = self.stand
         if not self._open:
             return
-        settings = self.loop.settings
-        per_version = settings.prompts * settings.sync_every
-        version = self.loop.versions.current
-        room = (version + 1) * per_version + math.floor(settings.max_staleness * per_version + 1e-9)
-        room -= self.accepted + self.running
-        if settings.max_concurrent is not None:
-            room = min(room, settings.max_concurrent - self.running)
+        room = min(self.policy.room(stand), self._most - stand.accepted - stand.running)
         if room <= 0:
             return
-        size, first = settings.group_size, self._submitted
-        self._submitted += room
-        while self.loop.work.groups < self._submitted:
+        size, first = self.loop.settings.group_size, stand.submitted
+        groups = range(first, first + int(room))
+        stand.submitted += len(groups)
+        stand.running += len(groups)
+        self.policy.admitted(groups, stand)
+        while self.loop.work.groups < stand.submitted:
             self.loop.work.batch()
-        self._left += [size] * room
-        self.running += room
-        self.loop.pool.submit(range(first * size, self._submitted * size), version)
+        self._left += [size] * len(groups)
+        self.loop.pool.submit(range(first * size, stand.submitted * size), stand.version)
 
     # --- moments --------------------------------------------------
 
@@ -179,26 +185,40 @@ class Asynchronous:
 
     def _accept(self) -> None:
         """Accept groups whose last score is there; tell the trainer, admit more where a place became free."""
-        now, before = self.loop.clock.now, self.accepted
+        now, before = self.loop.clock.now, len(self._scored)
         while self._scored and self._scored[0][0] <= now:
-            heappush(self._ready, heappop(self._scored)[1])
-            self.running -= 1
-            self.accepted += 1
-        if self.accepted > before and self.loop.settings.max_concurrent is not None:
+            self._judge(heappop(self._scored)[1])
+        if self._reacts and len(self._scored) < before:
             self.admit()
-        enough = self._wanted and len(self._ready) >= self._wanted
+        wanted = self.stand.wanted
+        enough = wanted and self.policy.enough(wanted, self.stand)
         if (enough or (self._draining and not self.loop.pool.engines.in_flight)) and not self._news.triggered:
             self._news.succeed()
+
+    def _judge(self, group: int) -> None:
+        """A group is scored: accept it, or reject it where dynamic sampling wants none of equal rewards."""
+        stand, rules = self.stand, self.loop.settings
+        if rules.remedies.refill is not None and not self.loop.ledger["informative"][group * rules.group_size]:
+            self.lose([group], ZERO_VARIANCE)
+            self._rejected += 1
+            if self._rejected > rules.remedies.max_batches * rules.prompts:
+                raise self._too_many()
+            return
+        stand.running -= 1
+        stand.accepted += 1
+        stand.ready += 1
+        heappush(self._ready, (self.policy.accepted(group, stand), group))
 
     # --- waiting --------------------------------------------------
 
     def _watched(self) -> bool:
-        return bool(self._wanted) or self._draining or self.loop.settings.max_concurrent is not None
+        return bool(self.stand.wanted) or self._draining or self._reacts
 
     def _wait_for(self, groups: int) -> Process:
-        self._wanted = groups
+        self.stand.wanted = groups
+        self.admit()
         yield from self._wait()
-        self._wanted = 0
+        self.stand.wanted = 0
 
     def _drain(self) -> Process:
         """Wait until nothing is in flight."""
@@ -218,23 +238,39 @@ class Asynchronous:
 
     # --- samples that are lost --------------------------------------------------
 
-    def _drop_stale(self) -> None:
-        """Drop accepted groups with a sample that would be trained more than eta versions after it began.
+    def lose(self, groups: list[int], fate: int, tokens: int | None = None) -> None:
+        """Give up groups that run or are scored, for the reason `fate`; `tokens` generated in vain (default: all)."""
+        self.loop.drop(self._samples(groups), fate, tokens)
+        self.stand.running -= len(groups)
+        for group in groups:
+            self.policy.lost(group, False)
 
-        Admission makes that rare: only a group that others overtook can be so old.
-        """
-        if not self._ready:
+    def _too_many(self) -> UserError:
+        return UserError(
+            f"{self._rejected} groups of equal rewards were dropped for one step: too few are informative at this "
+            "workload.pass_rate",
+            key="workload.dynamic_sampling.max_batches",
+            fix="a pass_rate nearer to 0.5, a larger group_size, or more max_batches",
+        )
+
+    def _drop_stale(self) -> None:
+        """Drop accepted groups that the policy finds too old to be trained on."""
+        if not self._ready or not self.policy.drops:
             return
         loop = self.loop
-        ids = self._samples(self._ready)
-        begun = loop.versions.at(loop.ledger["start"][ids].min(axis=1))
-        old = loop.versions.current - begun > math.ceil(loop.settings.max_staleness)
+        self._ready.sort()
+        groups = [group for _, group in self._ready]
+        begun = loop.versions.at(loop.ledger["start"][self._samples(groups)].min(axis=1))
+        old = self.policy.too_old(groups, begun, loop.versions.current)
         if not old.any():
             return
-        lost = ids[old]
-        loop.drop(lost, STALE)
-        self.accepted -= len(lost)
-        self._ready = [group for group, gone in zip(self._ready, old.tolist(), strict=True) if not gone]
+        lost = [group for group, gone in zip(groups, old.tolist(), strict=True) if gone]
+        loop.drop(self._samples(lost), STALE)
+        for group in lost:
+            self.policy.lost(group, True)
+        self.stand.accepted -= len(lost)
+        self.stand.ready -= len(lost)
+        self._ready = [one for one, gone in zip(self._ready, old.tolist(), strict=True) if not gone]
         heapify(self._ready)
         self.admit()
 

@@ -61,7 +61,7 @@ class Trainer:
             self.recorder.phase(label, start, until, None)
 
     def train(self, ids: Ints, early: float = 0.0) -> Process:
-        """One step on the samples int64[groups, group_size].
+        """One step on the samples int64[groups, group_size]; or one of its rounds (`Settings.rounds`).
 
         Controller, the reward model's and the critic's passes where they share these GPUs, [onload], log-probs, mini-
         batches x epochs. A model on GPUs of its own runs beside that; what is not there in time is waited for. `early`
@@ -97,7 +97,7 @@ class Trainer:
         yield from self.stage("logprob", price.seconds - early)
 
     def _updates(self, training: Training, lengths: Ints) -> Process:
-        prices = [training.update(part.ravel()) for part in np.array_split(lengths, self.settings.mini_batches)]
+        prices = [training.update(part.ravel()) for part in np.array_split(lengths, self.settings.round_mini_batches)]
         for _ in range(self.settings.epochs):
             for price in prices:
                 yield from self._pass("train", price)
@@ -114,7 +114,7 @@ class Trainer:
             return NOTHING, NOTHING
         if self.own_critic:
             values = critic.passes.logprob(lengths.ravel())
-            parts = np.array_split(lengths, self.settings.mini_batches)
+            parts = np.array_split(lengths, self.settings.round_mini_batches)
             updates = [critic.passes.update(part.ravel()) for part in parts]
             there, done = self.own_critic.run(self.clock.now, values, updates * self.settings.epochs)
             return (there, values.sources), (done, updates[0].sources)
@@ -150,7 +150,7 @@ class Trainer:
         begun = self.versions.at(ledger["start"][ids])
         ledger["begin_version"][ids] = begun
         ledger["train_version"][ids] = self.versions.current
-        sizes = [len(part) for part in np.array_split(ids, self.settings.mini_batches)]
+        sizes = [len(part) for part in np.array_split(ids, self.settings.round_mini_batches)]
         nth = np.repeat(np.arange(len(sizes)), sizes)[:, None]
         ledger["updates_late"][ids] = self.updates + nth - self.versions.updates(begun)
         ledger["spans"][ids] = 1 + self.versions.at(ledger["end"][ids]) - begun
@@ -161,5 +161,5 @@ class Trainer:
             model = self.costs.reward_model
             busy = float(ledger["reward_seconds"][ids].sum()) * model.gpus / model.workers
             self.recorder.beside("reward_model", busy)
-        step.samples = ids.size
-        step.tokens = tokens
+        step.samples += ids.size
+        step.tokens += tokens

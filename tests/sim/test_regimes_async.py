@@ -89,33 +89,13 @@ def test_interrupt_recomputes_contexts_and_in_flight_does_not() -> None:
     assert run(regime("async", max_staleness=2, on_sync="in-flight"), draw=draw).summary()["tokens"]["reprefilled"] == 0
 
 
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("limit", [None, 5])
-def test_admission_keeps_the_rule(mode: str, limit: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = regime("async", max_staleness=1.5, max_concurrent=limit, on_sync=mode)
-    seen: list[int] = []
-    submit = Asynchronous.admit
-
-    def admit(self: Asynchronous) -> None:
-        submit(self)
-        bound = int(settings.prompts * (1.5 + self.loop.versions.current + 1))
-        assert self.accepted + self.running <= bound
-        assert limit is None or self.running <= limit
-        seen.append(bound - self.accepted - self.running)
-
-    monkeypatch.setattr(Asynchronous, "admit", admit)
-    result = run(settings, replace(HAND, reward=Reward(0.3, workers=3)), uniform(50, 1500, 4, 2))
-    assert len(seen) > 6
-    assert result.summary()["staleness"]["max"] <= 2
-
-
 def test_the_oldest_complete_groups_are_trained_first() -> None:
     result = run(regime("async", max_staleness=2, on_sync="in-flight"))  # fixed lengths: nothing is overtaken
     trained = result.samples[result.samples["fate"] == "trained"].sort_values("step", kind="stable")
     assert (np.diff(trained["group"]) >= 0).all()
 
 
-def test_a_group_that_others_overtook_too_often_is_dropped() -> None:
+def test_a_group_that_others_overtook_is_trained_late_or_dropped() -> None:
     # One group takes as long as 20 steps.
     def sample(rng: np.random.Generator, prompts: int, group: int) -> np.ndarray:
         return np.full((prompts, group), 50)
@@ -131,10 +111,19 @@ def test_a_group_that_others_overtook_too_often_is_dropped() -> None:
         return batch
 
     hand = replace(HAND, training=Training(update_seconds=1.0), sync=Sync(seconds=0.25))
-    result = run(regime("async", max_staleness=1, on_sync="in-flight"), hand, draw, steps=40)
-    assert result.summary()["samples"]["dropped"] == {"stale": 2}
-    assert result.summary()["tokens"]["wasted"] == 3050
-    assert result.summary()["samples"]["trained"] == 40 * 8
+    rules = regime("async", max_staleness=1, on_sync="in-flight")
+    trained, dropped = (
+        run(replace(rules, overtaken=what), hand, draw, steps=40).summary() for what in ("train", "drop")
+    )
+    assert dropped["samples"]["dropped"] == {"stale": 2}
+    assert dropped["tokens"]["wasted"] == 3050
+    assert dropped["samples"]["trained"] == trained["samples"]["trained"] == 40 * 8
+    # 3,000 tokens at 10 ms are 30 s, with the syncs' standstills 37.5 s at most; a step takes 1.25 s, or 1.75 s where
+    # it waits for the fourth group of 50 tokens: begun under version 0, trained on under the 17th to the 30th.
+    assert trained["samples"]["dropped"] == {}
+    assert 17 <= trained["staleness"]["max"] <= 30
+    assert trained["spans"]["max"] in (trained["staleness"]["max"] + 1, trained["staleness"]["max"])
+    assert dropped["staleness"]["max"] <= 1
 
 
 def test_sync_every_few_steps() -> None:
