@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +31,15 @@ Set = Annotated[
     typer.Option("--set", help="Override a key: --set cluster.nic='25 GB/s'.", metavar="KEY=VALUE"),
 ]
 Variant = Annotated[str | None, typer.Option("--variant", help="Only this variant.")]
+
+
+def _place(text: str) -> Path:
+    """A file or folder to write to; nothing is not the current folder."""
+    if not text.strip():
+        raise UserError("no name to write to", key="--out or --html", fix="for example --out out/")
+    return Path(text)
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
@@ -41,11 +51,16 @@ def run(
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed (default: the file's).")] = None,
     variant: Variant = None,
     json_: Json = False,
-    out: Annotated[Path | None, typer.Option("--out", help="Write tables, trace and report into this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", parser=_place, help="Write tables, trace and report into this folder.")
+    ] = None,
 ) -> None:
     """Simulate a scenario with all its variants and compare them."""
     from rlsim import api
+    from rlsim.views import files as written
 
+    if out is not None:
+        written.folder(out, "--out")
     comparisons = []
     for file in files:
         scenarios = api.load_scenario(file, set_ or [], variant).variants
@@ -105,6 +120,8 @@ def diff(
         from rlsim.views import text
 
         text.show(view.report(answer))
+    if not (answer.a["feasible"] and answer.b["feasible"]):
+        raise typer.Exit(2)
 
 
 @app.command()
@@ -113,7 +130,7 @@ def reshard(
     set_: Set = None,
     variant: Variant = None,
     tensor: Annotated[str | None, typer.Option(help="Explain one tensor run by run (any of its names).")] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the map as a page.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", parser=_place, help="Write the map as a page.")] = None,
     verify: Annotated[
         tuple[Path, Path] | None,
         typer.Option(help="Two checkpoints, before and after a conversion: which tensors are wrong, and why."),
@@ -127,8 +144,8 @@ def reshard(
 ) -> None:
     """Which weights go from which trainer rank to which engine rank at a weight sync, and how long that takes."""
     from rlsim import api
+    from rlsim.views import files, text
     from rlsim.views import reshard as view
-    from rlsim.views import text
 
     scenario = api.load_scenario(file, set_ or [], variant).variants[0]
     if verify is not None:
@@ -139,7 +156,8 @@ def reshard(
         return
     answer = api.reshard_plan(scenario)
     if html is not None:
-        view.write_html(answer, html)
+        with files.writing(html, "--html"):
+            view.write_html(answer, html)
     if json_:
         _print_json(answer.as_dict(tensor))
     else:
@@ -187,7 +205,7 @@ def lengths(
         float | None, typer.Option(min=2, help="Cap of a trace (default: where its samples pile up).")
     ] = None,
     json_: Json = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Draw the tails into this file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", parser=_place, help="Draw the tails into this file.")] = None,
 ) -> None:
     """Fit distributions to the lengths of a trace; show what lengths a scenario draws."""
     from rlsim import length_report
@@ -260,9 +278,18 @@ def _progress(total: int) -> Any:
 def main() -> None:
     """Entry point of the `rlsim` command."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except UserError as error:
         typer.echo(f"error: {error}", err=True)
+        raise SystemExit(2) from None
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is not tried again
+        typer.echo(f"error: the answer cannot be written: {error.strerror or error}", err=True)
         raise SystemExit(2) from None
 
 

@@ -26,6 +26,7 @@ GQA_MOE = {
     "Qwen3MoeForCausalLM",
 }
 MLA = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM"}
+MOST = 100_000_000
 SUPPORTED = tuple(sorted(GQA_DENSE | GQA_MOE | MLA))
 
 
@@ -47,6 +48,13 @@ class _Config:
             raise UserError(f"{value!r} is not a whole number", file=self.file, key=key, fix="a positive integer")
         return value
 
+    def positive(self, key: str, default: int | None = None, most: int = MOST) -> int:
+        """A whole number of which there is at least one, and not more than any model has."""
+        value = self.integer(key, default)
+        if not 1 <= value <= most:
+            raise UserError(f"{value} is not possible", file=self.file, key=key, fix=f"from 1 to {most:,}")
+        return value
+
     def flag(self, key: str, default: bool = False) -> bool:
         value = self.values.get(key)
         return default if value is None else bool(value)
@@ -56,12 +64,14 @@ def load_config(path: Path) -> ModelSpec:
     """The model of a `config.json`, or of the directory that holds one."""
     file = path / "config.json" if path.is_dir() else path
     try:
-        content = json.loads(file.read_text())
+        content = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError("cannot read the model's config.json", file=str(file), key="model") from error
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         line = error.lineno if isinstance(error, json.JSONDecodeError) else None
         raise UserError(f"not JSON: {error}", file=str(file), line=line) from error
+    except RecursionError:
+        raise UserError("not a config.json: nested too deeply", file=str(file)) from None
     if not isinstance(content, dict):
         raise UserError("a config.json holds one mapping", file=str(file))
     folder = file.resolve().parent.name
@@ -83,14 +93,14 @@ def model_from_config(config: Mapping[str, Any], name: str, source: str, file: s
     return ModelSpec(
         name=name,
         architecture=architecture,
-        vocab=c.integer("vocab_size"),
-        hidden=c.integer("hidden_size"),
-        intermediate=c.integer("intermediate_size"),
+        vocab=c.positive("vocab_size"),
+        hidden=c.positive("hidden_size"),
+        intermediate=c.positive("intermediate_size"),
         tied=c.flag("tie_word_embeddings", default=architecture == "Gemma2ForCausalLM"),
         attention=attention,
         experts=experts,
         layers=_layers(c, architecture, experts),
-        max_context=c.integer("max_position_embeddings"),
+        max_context=c.positive("max_position_embeddings"),
         source=source,
         quantisation=_quantisation(config.get("quantization_config")),
         layer_norms=4 if architecture == "Gemma2ForCausalLM" else 2,
@@ -121,16 +131,16 @@ def _refuse_unmodelled(c: _Config) -> None:
 
 
 def _gqa(c: _Config, architecture: str) -> Attention:
-    heads = c.integer("num_attention_heads")
-    kv_heads = c.integer("num_key_value_heads", heads)
-    hidden = c.integer("hidden_size")
+    heads = c.positive("num_attention_heads")
+    kv_heads = c.positive("num_key_value_heads", heads)
+    hidden = c.positive("hidden_size")
     if heads == 0 or kv_heads == 0 or heads % kv_heads:
         raise UserError(
             f"{heads} query heads do not divide over {kv_heads} KV heads",
             file=c.file,
             key="num_key_value_heads",
         )
-    head_dim = c.integer("head_dim", hidden // heads)
+    head_dim = c.positive("head_dim", hidden // heads)
     biased = c.flag("attention_bias")
     qwen2 = architecture in {"Qwen2ForCausalLM", "Qwen2MoeForCausalLM"}
     return Attention(
@@ -148,17 +158,17 @@ def _gqa(c: _Config, architecture: str) -> Attention:
 
 
 def _mla(c: _Config) -> Attention:
-    heads = c.integer("num_attention_heads")
-    nope, rope = c.integer("qk_nope_head_dim"), c.integer("qk_rope_head_dim")
+    heads = c.positive("num_attention_heads")
+    nope, rope = c.positive("qk_nope_head_dim"), c.positive("qk_rope_head_dim")
     rank = c.values.get("q_lora_rank")
     return Attention(
         kind="mla",
         heads=heads,
         kv_heads=heads,
         head_dim=nope + rope,
-        v_head_dim=c.integer("v_head_dim"),
-        q_lora_rank=None if rank is None else c.integer("q_lora_rank"),
-        kv_lora_rank=c.integer("kv_lora_rank"),
+        v_head_dim=c.positive("v_head_dim"),
+        q_lora_rank=None if rank is None else c.positive("q_lora_rank"),
+        kv_lora_rank=c.positive("kv_lora_rank"),
         qk_nope_dim=nope,
         qk_rope_dim=rope,
     )
@@ -168,9 +178,9 @@ def _experts(c: _Config, architecture: str) -> Experts | None:
     if architecture in {"MixtralForCausalLM", "GptOssForCausalLM"}:
         oss = architecture == "GptOssForCausalLM"
         return Experts(
-            count=c.integer("num_local_experts"),
-            top_k=c.integer("num_experts_per_tok"),
-            intermediate=c.integer("intermediate_size"),
+            count=c.positive("num_local_experts"),
+            top_k=c.positive("num_experts_per_tok"),
+            intermediate=c.positive("intermediate_size"),
             router_bias=oss,
             expert_bias=oss,
         )
@@ -178,21 +188,21 @@ def _experts(c: _Config, architecture: str) -> Experts | None:
     key = "num_experts" if qwen else "n_routed_experts"
     if c.values.get(key) is None and architecture in MLA:
         return None
-    width = c.integer("moe_intermediate_size")
+    width = c.positive("moe_intermediate_size")
     gated = architecture == "Qwen2MoeForCausalLM"
     shared = 0 if qwen else width * c.integer("n_shared_experts", 0)
     return Experts(
-        count=c.integer(key),
-        top_k=c.integer("num_experts_per_tok"),
+        count=c.positive(key),
+        top_k=c.positive("num_experts_per_tok"),
         intermediate=width,
-        shared_intermediate=c.integer("shared_expert_intermediate_size") if gated else shared,
+        shared_intermediate=c.positive("shared_expert_intermediate_size") if gated else shared,
         shared_gate=gated,
         router_bias=architecture == "Glm4MoeForCausalLM" or c.values.get("topk_method") == "noaux_tc",
     )
 
 
 def _layers(c: _Config, architecture: str, experts: Experts | None) -> tuple[Layer, ...]:
-    count = c.integer("num_hidden_layers")
+    count = c.positive("num_hidden_layers", most=10_000)
     windows = _windows(c, architecture, count)
     return tuple(Layer(windows[i], experts is not None and _sparse(c, architecture, i)) for i in range(count))
 
@@ -201,9 +211,9 @@ def _sparse(c: _Config, architecture: str, layer: int) -> bool:
     """Whether a layer of a MoE model holds experts: after the first dense ones, every n-th, not on a list."""
     if architecture in {"Qwen2MoeForCausalLM", "Qwen3MoeForCausalLM"}:
         dense = c.values.get("mlp_only_layers") or []
-        return layer not in dense and (layer + 1) % c.integer("decoder_sparse_step", 1) == 0
+        return layer not in dense and (layer + 1) % c.positive("decoder_sparse_step", 1) == 0
     if architecture in MLA | {"Glm4MoeForCausalLM"}:
-        return layer >= c.integer("first_k_dense_replace", 0) and layer % c.integer("moe_layer_freq", 1) == 0
+        return layer >= c.integer("first_k_dense_replace", 0) and layer % c.positive("moe_layer_freq", 1) == 0
     return True
 
 
@@ -216,7 +226,7 @@ def _windows(c: _Config, architecture: str, count: int) -> list[int | None]:
     window = c.values.get("sliding_window")
     if window is None or (architecture.startswith("Qwen") and not c.flag("use_sliding_window")):
         return [None] * count
-    size = c.integer("sliding_window")
+    size = c.positive("sliding_window")
     kinds = c.values.get("layer_types")
     if kinds is not None:
         if len(kinds) != count:

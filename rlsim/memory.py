@@ -157,10 +157,11 @@ def _engine_problems(system: System, engines: tuple[EngineMemory, ...]) -> list[
     found = []
     for i, (part, engine) in enumerate(zip(system.rollout, engines, strict=True)):
         if engine.kv_tokens_per_rank < engine.longest_tokens:
-            need = engine.fixed + engine.longest_bytes
-            by = f"{_over(need, engine.budget)}: {_rollout_consumers(part, engine)}"
+            have = max(0.0, engine.budget)  # what others keep may leave less than nothing
+            need = engine.fixed + engine.longest_bytes + have - engine.budget
+            by = f"{_over(need, have)}: {_rollout_consumers(part, engine)}"
             role = "rollout" if len(engines) == 1 else f"rollout[{i}]"
-            found.append(Problem(role, need, max(0.0, engine.budget), by, ""))
+            found.append(Problem(role, need, have, by, ""))
     return found
 
 

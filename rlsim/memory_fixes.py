@@ -44,8 +44,8 @@ def nearest_change(system: System, problem: Problem, report: MemoryReport, measu
         return "no change of one or two settings fits: more GPUs, GPUs with more memory, or a smaller model"
     missing, changes = min(tried, key=lambda item: item[0])
     return (
-        f"no change of one or two settings fits; nearest is {described(changes)}, "
-        f"with {missing / GIB:.1f} GiB still too much"
+        "no change of one or two settings fits: more GPUs, GPUs with more memory, a smaller model, or several changes "
+        f"at once; {described(changes)} would leave {missing / GIB:.1f} GiB too much"
     )
 
 
@@ -242,7 +242,7 @@ def _rollout_changes(system: System, role: str) -> Iterator[Changes]:
         yield {f"{role}.max_num_batched_tokens": entry.max_num_batched_tokens // 2}
     if entry.kv_dtype != "fp8":
         yield {f"{role}.kv_dtype": "fp8"}
-    if entry.dtype != "fp8":
+    if entry.dtype != "fp8" and "fp8" in system.rollout[_entry(role)].pool.gpu.peak_flops:
         yield {f"{role}.dtype": "fp8"}
     yield from _rollout_splits(system, role)
 

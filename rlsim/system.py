@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from rlsim import catalog
 from rlsim.catalog import GpuSpec
 from rlsim.catalog.profiles import Profile, profile_for
+from rlsim.engine_checks import rollout_key
 from rlsim.errors import UserError
 from rlsim.layout import EngineLayout, TrainLayout, engine_layout, train_layout
 from rlsim.lora import adapted
 from rlsim.model import ModelSpec
+from rlsim.scenario.remarks import remarks
 from rlsim.scenario.schema import RolloutEntry, Scenario
 from rlsim.scenario.schema_cluster import Cluster
 from rlsim.scenario.schema_cluster import Pool as PoolBlock
@@ -99,21 +101,33 @@ def resolve(scenario: Scenario) -> System:
         if scenario.model.lora is not None:
             adapted(model, scenario.model.lora.targets)
     except UserError as error:
-        where = f" ({error.file})" if error.file else ""
-        raise scenario.error(error.key or "model", error.message + where, error.fix) from None
+        if error.file is not None:  # the model's config.json
+            inside = f"{error.key}: " if error.key not in (None, "model") else ""
+            raise scenario.error("model", f"{error.file}: {inside}{error.message}", error.fix) from None
+        raise scenario.error(error.key or "model", error.message, error.fix) from None
     profile = _profile(scenario)
     check_workload(scenario)
     layouts = [engine_layout(scenario, entry, model) for entry in scenario.rollout]
     parts = zip(scenario.rollout, pools, layouts, strict=True)
+    rollout = tuple(RolloutPart(entry, pool, layout) for entry, pool, layout in parts)
+    _gpus_have_fp8(scenario, rollout)
     return System(
         scenario=scenario,
         model=model,
         trainer_pool=trainer_pool,
         trainer=train_layout(scenario, model),
-        rollout=tuple(RolloutPart(entry, pool, layout) for entry, pool, layout in parts),
+        rollout=rollout,
         profile=profile,
         assumptions=_assumptions(scenario, profile),
     )
+
+
+def _gpus_have_fp8(scenario: Scenario, rollout: tuple[RolloutPart, ...]) -> None:
+    """FP8 weights are multiplied by FP8 tensor cores; weight-only FP8 on older GPUs is not modelled."""
+    for part in rollout:
+        if part.entry.dtype == "fp8" and "fp8" not in part.pool.gpu.peak_flops:
+            message = f"{part.pool.gpu.name} has no FP8 tensor cores (FP8 weights alone are not modelled)"
+            raise scenario.error(rollout_key(scenario, part.entry, "dtype"), message, "dtype: bf16, or a GPU with FP8")
 
 
 def _profile(scenario: Scenario) -> Profile:
@@ -128,13 +142,14 @@ def _profile(scenario: Scenario) -> Profile:
 
 
 def _assumptions(scenario: Scenario, profile: Profile) -> tuple[str, ...]:
-    """What the scenario asks for and the profiles do not tell apart: they are chosen by framework, not by version."""
+    """Remarks on the scenario, and what the profiles do not tell apart: they are chosen by framework, not version."""
     name, version = scenario.framework.name, scenario.framework.version
+    notes: list[str] = []
     if version is not None:
-        return (f"no profile of {name} {version}: the one of {profile.name} is used",)
-    if scenario.costs.profile == "auto" and profile.name != name:
-        return (f"no profile of {name}: the one of {profile.name} is used",)
-    return ()
+        notes.append(f"no profile of {name} {version}: the one of {profile.name} is used")
+    elif scenario.costs.profile == "auto" and profile.name != name:
+        notes.append(f"no profile of {name}: the one of {profile.name} is used")
+    return (*notes, *remarks(scenario))
 
 
 def pool_of(scenario: Scenario, name: str | None) -> Pool:

@@ -201,6 +201,12 @@ def test_catalog(arguments: tuple[str, ...]) -> None:
         (("run", SEVEN, "--set", "rollout.tp=3"), ("rollout", "3")),
         (("run", SEVEN, "--set", "trainer.gpus=128"), ("gpus",)),
         (("run", SEVEN, "--set", "async.policy=verl"), ("not modelled yet", "async.policy")),
+        (("run", SEVEN, "--set", "variants.asinc.trainer.tp=2"), ("no variant 'asinc'", "Fix: async")),
+        (("run", SEVEN, "--set", "variants.asinc=2"), ("no variant 'asinc'", "Fix: async")),
+        (("run", SEVEN, "--set", "cluster.gpu=a100-80g", "--set", "rollout.dtype=fp8"), ("rollout.dtype", "bf16")),
+        (("run", SEVEN, "--out", ""), ("no name to write to",)),
+        (("run", SEVEN, "--out", "/dev/full"), ("cannot write to /dev/full",)),
+        (("run", SEVEN, "--out", "/proc/self"), ("cannot write to /proc/self",)),
         (("catalog", "gpus", "h99"), ("h99", "h100-sxm")),
         (("catalog", "planes"), ("planes",)),
     ],
@@ -232,3 +238,30 @@ def test_what_only_the_simulation_finds_out_has_its_line_too() -> None:
     assert isinstance(error, UserError)
     assert (error.file, error.key) == (str(file), "variants.batch.workload.dynamic_sampling.max_batches")
     assert "  batch:" in file.read_text(encoding="utf-8").splitlines()[(error.line or 0) - 1]
+
+
+def test_a_variant_may_be_added_as_a_whole() -> None:
+    told = answer("check", SEVEN, "--set", "variants.more={trainer: {micro_batch_tokens: 4096}}", "--json")
+    assert [v["variant"] for v in told["variants"]][-1] == "more"
+
+
+def test_a_table_that_cannot_be_written_is_one_message(tmp_path: Path) -> None:
+    (tmp_path / "samples.parquet").symlink_to("/dev/full")
+    result = call("run", SEVEN, *SMALL, "--out", str(tmp_path), "--variant", "one-step-off")
+    assert isinstance(result.exception, UserError)
+    assert "No space left" in str(result.exception)
+
+
+def test_an_answer_that_cannot_be_written_is_one_message() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "rlsim", "catalog", "gpus", "--json"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 2
+    assert result.stderr == "error: the answer cannot be written: No space left on device\n"
+
+
+def test_diff_with_a_side_that_does_not_fit_tells_of_the_other() -> None:
+    result = call("diff", str(SCENARIOS / "memory_tight.yaml"), f"{SEVEN}#colocated-sync", "--steps", "1")
+    assert result.exit_code == 2
+    assert "tp4: does not fit" in result.stdout
+    assert "A step of colocated-sync takes" in result.stdout

@@ -108,7 +108,12 @@ def test_unknown_architecture_lists_the_known() -> None:
         ({"hidden_size": None}, "hidden_size"),
         ({"num_hidden_layers": "four"}, "num_hidden_layers"),
         ({"num_key_value_heads": 3}, "num_key_value_heads"),
-        ({"num_attention_heads": 0}, "num_key_value_heads"),
+        ({"num_attention_heads": 0}, "num_attention_heads"),
+        ({"vocab_size": 0}, "vocab_size"),
+        ({"vocab_size": 10**30}, "vocab_size"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers"),
+        ({"num_hidden_layers": 10**8}, "num_hidden_layers"),
+        ({"hidden_size": -1}, "hidden_size"),
         ({"mlp_bias": True}, "mlp_bias"),
         ({"architectures": ["MistralForCausalLM"], "sliding_window": 8, "layer_types": []}, "layer_types"),
     ],
@@ -141,6 +146,9 @@ def test_broken_files(tmp_path: Path) -> None:
     broken = tmp_path / "config.json"
     broken.write_text('{\n  "architectures": [\n')
     with pytest.raises(UserError, match="not JSON"):
+        catalog.model(str(broken))
+    broken.write_text('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}")
+    with pytest.raises(UserError, match="nested too deeply"):
         catalog.model(str(broken))
     broken.write_text("[]")
     with pytest.raises(UserError, match="mapping"):

@@ -367,3 +367,13 @@ def _truncated(model: str, layers: int | None, trainer: dict[str, Any], tokens: 
     assert changed is not None
     assert weight_classes(spec)
     return changed
+
+
+def test_a_budget_below_nothing_is_nothing_and_what_is_needed_says_so() -> None:
+    """Of 1 GiB, 0.7 is the engine's, but the trainer keeps more than that: the engine has 0, and lacks its weights, one
+    longest sequence and what the trainer keeps beyond the 0.7."""
+    s = system(QWEN7, {"gpus": 64, "backend": "fsdp2"}, {"gpus": 64, "tp": 1}, cluster={"hbm": "1 GiB"})
+    problem = next(p for p in measure(s).problems if p.role == "rollout")
+    assert problem.have == 0.0
+    assert f"{(problem.need - problem.have) / 2**30:.1f} GiB too much" in problem.by
+    assert "would leave" in next(p for p in check_memory(s).problems if p.role == "rollout").fix

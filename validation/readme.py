@@ -40,7 +40,7 @@ def scenario_table(file: str) -> str:
     rows.append(["p10–p90 of the prediction", *[_interval(s) for s in shown]])
     for name in PHASES:
         if any(s["phases_s"][name] > 0.005 * s["step_time_s"]["mean"] for s in shown):
-            rows.append([label(name), *[f"{s['phases_s'][name]:.1f}" for s in shown]])
+            rows.append([label(name), *[_seconds(s["phases_s"][name]) for s in shown]])
     rows.append(["tail: under a quarter of the samples runs", *[_tail(s) for s in shown]])
     rows.append(["busy, trainer / rollout", *[_busy(s) for s in shown]])
     rows.append(["staleness, mean (versions)", *[f"{s['staleness']['mean']:.1f}" for s in shown]])
@@ -69,6 +69,10 @@ def _sync(outcome: api.Outcome) -> str:
         f"framework does it, {times['p2p']:.1f} s point-to-point by plan, "
         f"{used['floor_seconds']:.2f} s at the links' rates"
     )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds else "–"
 
 
 def _interval(one: Summary) -> str:

@@ -85,6 +85,7 @@ def _load(
     sets = [_parse_override(text) for text in overrides]
     for path, value, mark in sets:
         if path[0] == "variants":
+            _refuse_new_variant(data, path, value, mark)
             data, marks = _set(data, marks, path, value, mark)
     sets = [one for one in sets if one[0][0] != "variants"]
 
@@ -189,6 +190,16 @@ def _with_paths(data: dict[str, Any], folder: FilePath) -> dict[str, Any]:
         if isinstance(text, str) and text not in ("", "auto"):
             data = put(data, path, resolved(text))
     return data
+
+
+def _refuse_new_variant(data: Mapping[str, Any], path: Path, value: Any, mark: Mark) -> None:
+    """A variant is made only as a whole, `--set variants.NAME={…}`: a key below an unknown name is a slip."""
+    known = data.get("variants")
+    names = [str(name) for name in known] if isinstance(known, dict) else []
+    if len(path) < 2 or path[1] in names or (len(path) == 2 and isinstance(value, dict)):
+        return
+    fix = nearest(path[1], names) or ("one of " + ", ".join(names) if names else "a key without `variants`")
+    raise UserError(f"no variant {path[1]!r}", file=mark.file, key=".".join(path), fix=fix)
 
 
 def _no_variant(name: str, known: list[str], file: str) -> UserError:

@@ -20,6 +20,8 @@ def report(answer: Difference) -> RenderableType:
     infeasible = [s for s in (answer.a, answer.b) if not s["feasible"]]
     if infeasible:
         parts += [text.problem_text(s) for s in infeasible]
+        fits = [(s, name) for s, name in zip((answer.a, answer.b), names, strict=True) if s["feasible"]]
+        parts += [Text(_alone(s, name), style="bold") for s, name in fits]
     else:
         parts += [Text(""), _phases(answer, names), Text(""), Text(_sentence(answer, names), style="bold")]
     return Group(*parts)
@@ -53,6 +55,12 @@ def _phases(answer: Difference, names: tuple[str, str]) -> Table:
             shown = Text(label(name), style=colour(name) if name in PHASES else "bold")
             table.add_row(shown, f"{a:.2f}", f"{b:.2f}", f"{b - a:+.2f}")
     return table
+
+
+def _alone(one: dict[str, Any], name: str) -> str:
+    """The side that fits, where there is nothing to compare it with."""
+    step, money = one["step_time_s"]["mean"], one["cost"]["usd_per_step"]
+    return f"A step of {name} takes {step:.1f} s and costs {money:.2f} $."
 
 
 def _sentence(answer: Difference, names: tuple[str, str]) -> str:

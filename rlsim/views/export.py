@@ -9,8 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from rlsim.api import Comparison
-from rlsim.errors import UserError
-from rlsim.views import html, perfetto
+from rlsim.views import files, html, perfetto
 
 
 def write(comparisons: Sequence[Comparison], folder: Path) -> None:
@@ -18,12 +17,12 @@ def write(comparisons: Sequence[Comparison], folder: Path) -> None:
 
     The tables hold all variants, told apart by the columns `scenario` and `variant`.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(
-            f"cannot write to {folder}: {error.strerror}", key="--out", fix="a folder you may write to"
-        ) from None
+    files.folder(folder, "--out")
+    with files.writing(folder, "--out"):
+        _write(comparisons, folder)
+
+
+def _write(comparisons: Sequence[Comparison], folder: Path) -> None:
     results = [r for c in comparisons for r in c.results]
     summaries = [s for c in comparisons for s in c.summaries]
     (folder / "summary.json").write_text(json.dumps({"variants": summaries}, indent=1, allow_nan=False) + "\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,3 +24,11 @@ def writing(path: Path, option: str) -> Iterator[None]:
 def write_text(path: Path, text: str, option: str) -> None:
     with writing(path, option):
         path.write_text(text, encoding="utf-8")
+
+
+def folder(path: Path, option: str) -> None:
+    """Make a folder that can be written to, before anything long is computed for it."""
+    with writing(path, option):
+        path.mkdir(parents=True, exist_ok=True)
+        if not os.access(path, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
