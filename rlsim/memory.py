@@ -100,8 +100,14 @@ def switch_moment(system: System) -> Breakdown:
     return Breakdown(parts, "weight sync", "the weights of both roles")
 
 
+def process_parts(system: System) -> dict[str, float]:
+    """Bytes of a process on the GPU whatever it does: context and communicators."""
+    value = system.profile.value
+    return {"context": value("cuda_context_bytes"), "communication buffers": value("nccl_buffer_bytes")}
+
+
 def _process_bytes(system: System) -> float:
-    return system.profile.value("cuda_context_bytes") + system.profile.value("nccl_buffer_bytes")
+    return sum(process_parts(system).values())
 
 
 # Host ----------

@@ -26,11 +26,17 @@ if TYPE_CHECKING:
 STATES = ("weights", "gradients", "optimizer states")
 
 
-def staying_states(system: System) -> float:
-    """Bytes of a trained model that stay on its fullest GPU while another model has its turn there."""
+def staying_parts(system: System) -> dict[str, float]:
+    """States of a trained model that stay on its fullest GPU while another model has its turn there."""
     leaves = offloadable(system) if system.colocated else dict.fromkeys(STATES, False)
     stages = (resident_states(system, stage) for stage in range(system.trainer.pp))
-    return max(sum(size for role, size in parts.items() if not leaves[role]) for parts in stages)
+    kept = ({role: size for role, size in parts.items() if not leaves[role]} for parts in stages)
+    return max(kept, key=lambda parts: sum(parts.values()))
+
+
+def staying_states(system: System) -> float:
+    """Their bytes together."""
+    return float(sum(staying_parts(system).values()))
 
 
 def critic_beside(system: System) -> dict[str, float]:

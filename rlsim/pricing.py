@@ -11,6 +11,7 @@ from rlsim.catalog.profiles import Profile
 from rlsim.costs.controller import ControllerCosts, controller_costs
 from rlsim.costs.kernels import kernels_for
 from rlsim.costs.offload import switch_cost
+from rlsim.costs.offload_report import offload_report
 from rlsim.costs.reward import reward_costs
 from rlsim.costs.roles import critic_costs, replica_costs, scoring_passes
 from rlsim.costs.rollout import engine_surface
@@ -20,6 +21,7 @@ from rlsim.costs.training import TrainingCosts
 from rlsim.costs.transfer import SyncCost, weight_sync_cost
 from rlsim.grids import TrainLayout
 from rlsim.memory import MemoryReport
+from rlsim.memory_timeline import occupancies
 from rlsim.scenario.schema_workload import Workload
 from rlsim.sim.prices import Costs, EngineKind, Gpus
 from rlsim.sim.surface import Surface
@@ -37,7 +39,7 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
     )
     hourly = system.hourly()
     sync = weight_sync_cost(system)
-    switch = switch_cost(system)
+    switch, critic = switch_cost(system), critic_costs(system, kernels_of)
     controller = controller_costs(system)
     surfaces = [surface for surface, _ in engines]
     typical = _typical(system, training, lengths, surfaces, Driver(sync, switch, controller))
@@ -55,13 +57,15 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         hbm_bytes=system.trainer_pool.gpu.hbm_bytes,
         spreads=phase_spreads(system.profile, typical),
         assumptions=_assumptions(system, lengths, surfaces),
-        critic=critic_costs(system, kernels_of),
+        critic=critic,
         reference=replica_costs(system, "reference", kernels_of),
         reward_model=replica_costs(system, "reward_model", kernels_of),
         scoring=scoring_passes(system, kernels_of),
         copy_gpus=_copy_gpus(system.trainer),
         kinds=_kinds(system, memory),
         hourly=hourly,
+        occupancy=occupancies(system, memory),
+        offload=offload_report(system, switch, critic),
     )
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from rlsim import accounting
 from rlsim.bottleneck import bottleneck
 from rlsim.interval import needed, prediction_interval
+from rlsim.memory_timeline import peaks, timeline
 from rlsim.sim import ledger as fates
 from rlsim.sim.prices import Costs, Memory
 from rlsim.sim.recorder import PHASES, POOL, Step
@@ -44,6 +45,9 @@ FIGURES = (
     "spans",
     "weight_sync",
     "memory_gib",
+    "memory_timeline",
+    "memory_peak",
+    "offload_ledger",
     "kv_tokens_per_engine",
     "engines",
     "samples",
@@ -126,6 +130,9 @@ class Result:
             "spans": accounting.spans(spans),
             "weight_sync": accounting.weight_sync(costs, phase, pool),
             "memory_gib": accounting.memory(costs),
+            "memory_timeline": timeline(costs.occupancy, self._typical_step()),
+            "memory_peak": peaks(costs.occupancy),
+            "offload_ledger": costs.offload.as_dict() if costs.offload is not None else None,
             "kv_tokens_per_engine": costs.memory.kv_tokens_per_engine,
             "engines": accounting.engines(costs),
             "samples": accounting.samples(self.runs),
@@ -139,6 +146,12 @@ class Result:
         }
         summary["bottleneck"] = bottleneck(summary, settings.regime)
         return summary
+
+    def _typical_step(self) -> Step:
+        """The measured step of the first seed whose time is nearest to the mean."""
+        steps = self.runs[0].steps
+        mean = sum(step.seconds for step in steps) / len(steps)
+        return min(steps, key=lambda step: abs(step.seconds - mean))
 
     def _interval(self, phase: dict[str, float], pool: dict[str, float]) -> tuple[float, float]:
         """10th and 90th percentile of the step time."""

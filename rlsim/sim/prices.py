@@ -139,6 +139,12 @@ class Replicas(Protocol):
     def seconds(self, tokens: Tokens) -> npt.NDArray[np.float64]: ...
 
 
+class OffloadReport(Protocol):
+    """What leaves the GPU between the phases of a co-located step, and whether it has to."""
+
+    def as_dict(self) -> dict[str, Any]: ...
+
+
 class Memory(Protocol):
     @property
     def trainer(self) -> Breakdown: ...
@@ -186,6 +192,7 @@ class Costs:
     critic       PPO's critic
     reference    the reference model where it has GPUs of its own
     reward_model the reward model where it has GPUs of its own
+    occupancy    memory of every role's GPU in each state of the step
     scoring      the reward model on the trainer's GPUs: one forward over the batch before the log-probs
     copy_gpus    trainer GPUs that hold one copy of the model for a forward pass
     kinds        what `engines` run on, one for each
@@ -213,6 +220,8 @@ class Costs:
     copy_gpus: int = 1
     kinds: tuple[EngineKind, ...] = ()
     hourly: Mapping[str, float] = field(default_factory=dict)
+    occupancy: Sequence[Any] = ()
+    offload: OffloadReport | None = None
 
     def engine_weights(self) -> tuple[float, ...]:
         """GPUs of an engine of each kind over those of the mean engine: exactly 1 where all are of one size."""

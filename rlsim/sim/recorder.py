@@ -56,6 +56,7 @@ class PoolCounts:
 class Step:
     """One step of the trainer: from the end of the last update to the end of its own.
 
+    segments  the trainer group's clock in order: label, track (None: nothing drawn), start, end
     exposed   of a label's seconds, those in which the trainer's GPUs wait for a model on GPUs of its own
     beside    busy GPU-seconds of such models, by role
     """
@@ -77,6 +78,7 @@ class Step:
     wasted: int = 0
     early: float = 0.0  # seconds of the log-prob pass done beside the rollout
     exposed: dict[str, float] = field(default_factory=dict)
+    segments: list[tuple[str, str | None, float, float]] = field(default_factory=list)
     beside: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -121,6 +123,7 @@ class Recorder:
         if end <= start:
             return
         self.step.phases[label] += end - start
+        self.step.segments.append((label, track, start, end))
         self._trainer.append((label, start, end))
         if track is not None:
             self.span(label, track, start, end)

@@ -44,6 +44,8 @@ class Trainer:
         self.updates = 0
         own_critic = costs.critic is not None and costs.critic.gpus > 0
         self.own_critic = OwnCritic(costs.critic, recorder) if costs.critic and own_critic else None
+        if costs.critic and not own_critic:
+            recorder.groups["critic"] = recorder.groups["trainer"]
         self.own_reference = OwnReference(costs.reference, recorder) if costs.reference else None
 
     def stage(self, label: str, seconds: float, track: str = "trainer") -> Process:
@@ -96,11 +98,11 @@ class Trainer:
         self.recorder.price({source: left * seconds for source, seconds in price.sources.items()})
         yield from self.stage("logprob", price.seconds - early)
 
-    def _updates(self, training: Training, lengths: Ints) -> Process:
+    def _updates(self, training: Training, lengths: Ints, track: str = "trainer") -> Process:
         prices = [training.update(part.ravel()) for part in np.array_split(lengths, self.settings.round_mini_batches)]
         for _ in range(self.settings.epochs):
             for price in prices:
-                yield from self._pass("train", price)
+                yield from self._pass("train", price, track)
                 self.recorder.step.flops += price.flops
                 self.updates += training is self.costs.training
 
@@ -118,10 +120,10 @@ class Trainer:
             updates = [critic.passes.update(part.ravel()) for part in parts]
             there, done = self.own_critic.run(self.clock.now, values, updates * self.settings.epochs)
             return (there, values.sources), (done, updates[0].sources)
-        yield from self.stage("onload", critic.onload_seconds)
-        yield from self._pass("logprob", critic.passes.logprob(lengths.ravel()))
-        yield from self._updates(critic.passes, lengths)
-        yield from self.stage("offload", critic.offload_seconds)
+        yield from self.stage("onload", critic.onload_seconds, "critic")
+        yield from self._pass("logprob", critic.passes.logprob(lengths.ravel()), "critic")
+        yield from self._updates(critic.passes, lengths, "critic")
+        yield from self.stage("offload", critic.offload_seconds, "critic")
         return NOTHING, NOTHING
 
     def _expose(self, label: str, until: float, sources: Mapping[str, float]) -> Process:
@@ -132,9 +134,9 @@ class Trainer:
             self.recorder.exposed(label, start, until)
             self.recorder.price({source: (until - start) * share / whole for source, share in sources.items() if whole})
 
-    def _pass(self, label: str, price: StepTime) -> Process:
+    def _pass(self, label: str, price: StepTime, track: str = "trainer") -> Process:
         self.recorder.price(price.sources)
-        yield from self.stage(label, price.seconds)
+        yield from self.stage(label, price.seconds, track)
 
     def _controller_seconds(self, lengths: Ints) -> float:
         """Fixed cost, one dispatch per worker-group call, and the batch through the driver."""

@@ -10,9 +10,13 @@ from rich.table import Table
 from rich.text import Text
 
 from rlsim.api import Check
+from rlsim.costs.offload import switch_cost
+from rlsim.costs.offload_report import OffloadReport, offload_report
 from rlsim.memory_report import Breakdown
+from rlsim.memory_timeline import occupancies, peaks
 from rlsim.roles import ROLES, has_role, own_gpus, role_system
 from rlsim.system import Pool, RolloutPart
+from rlsim.views.memory import check_lines, ledger_lines
 
 GIB = 2**30
 
@@ -24,7 +28,7 @@ def report(checks: Sequence[Check]) -> RenderableType:
 
 def as_dict(check: Check) -> dict[str, Any]:
     """The same for `--json`."""
-    memory = check.memory
+    memory, ledger = check.memory, _offload(check)
     sides = {"trainer": memory.trainer, "rollout": memory.rollout, "host": memory.host, **memory.roles}
     return {
         "name": check.scenario.name,
@@ -35,6 +39,12 @@ def as_dict(check: Check) -> dict[str, Any]:
             for p in memory.problems
         ],
         "memory_gib": {side: {role: b / GIB for role, b in d.parts.items()} for side, d in sides.items()},
+        "memory_states_gib": {
+            role.role: {state: {part: b / GIB for part, b in parts.items()} for state, parts in role.states.items()}
+            for role in occupancies(check.system, memory)
+        },
+        "memory_peak": peaks(occupancies(check.system, memory)),
+        "offload_ledger": ledger.as_dict() if ledger is not None else None,
         "kv_tokens_per_engine": memory.kv_tokens_per_engine,
         "engines": [
             {"pool": part.pool.name, "gpu": part.pool.gpu.name, "kv_tokens_per_engine": engine.kv_tokens_per_engine}
@@ -61,11 +71,23 @@ def _block(check: Check) -> RenderableType:
                 f"{engine.average_sequences:,.0f} average or {engine.longest_sequences:,.0f} longest sequences"
             )
         )
+    roles = occupancies(check.system, memory)
+    parts += [Text(f"  over the step, {line}") for line in check_lines(roles, peaks(roles))]
+    parts += [Text(f"  {line}") for line in _ledger(check)]
     for p in memory.problems:
         parts.append(Text(f"  {p.role}: needs {p.need / GIB:.1f} GiB, has {p.have / GIB:.1f} GiB; {p.by}", style="red"))
         parts.append(Text(f"  nearest change: {p.fix}"))
     parts += [Text(f"  inert here: {block}", style="dim") for block in check.inert]
     return Group(*parts, Text(""))
+
+
+def _offload(check: Check) -> OffloadReport | None:
+    return offload_report(check.system, switch_cost(check.system), None)
+
+
+def _ledger(check: Check) -> list[str]:
+    report = _offload(check)
+    return [] if report is None else ledger_lines(report.as_dict())
 
 
 def _layout(check: Check) -> str:

@@ -11,7 +11,7 @@ from plotly.offline import get_plotlyjs
 from rich.console import Console, RenderableType
 
 from rlsim.api import Comparison
-from rlsim.views import plots, text
+from rlsim.views import memory_plots, plots, text
 
 STYLE = """
 body{font-family:system-ui,sans-serif;margin:2rem auto;max-width:1180px;padding:0 1rem;color:#1a1a1a;background:#fff}
@@ -41,6 +41,8 @@ def _section(answer: Comparison) -> str:
         figures = [plots.phase_bars(shown), plots.pool_bars(shown), plots.tail_curve(answer.results)]
         figures += [plots.timeline(result) for result in answer.results]
         figures.append(plots.memory_bars(answer.results))
+        figures += [memory_plots.over_step(s) for s in shown]
+        figures += [memory_plots.ledger(s) for s in shown if s["offload_ledger"] is not None]
     drawn = "\n".join(f'<div class="figure">{_div(figure)}</div>' for figure in figures)
     title = escape(answer.header.splitlines()[0])
     return f"<h1>{title}</h1><pre>{escape(plain(text.summary(answer)))}</pre>{drawn}"

@@ -34,6 +34,26 @@ POOL: Mapping[str, str] = MappingProxyType(
         "idle": "#DDDDDD",
     }
 )
+MEMORY: Mapping[str, str] = MappingProxyType(
+    {
+        "engine weights": "#0072B2",
+        "KV cache": "#56B4E9",
+        "engine, other": "#A8D8F0",
+        "trainer weights": "#005F45",
+        "gradients": "#009E73",
+        "master weights": "#66C2A0",
+        "moments": "#B3E2CD",
+        "activations": "#D55E00",
+        "logits": "#E69F00",
+        "gathered layers": "#F0C05A",
+        "weight sync buffer": "#882255",
+        "critic": "#CC79A7",
+        "reference and reward model": "#332288",
+        "context, buffers, slack": "#AAAAAA",
+    }
+)
+"""Kinds of bytes on a GPU, in the order in which they are stacked."""
+_ENGINE_OTHER = ("absorbed MLA weights", "engine activations", "CUDA graphs", "engine asleep")
 LABELS: Mapping[str, str] = MappingProxyType(
     {
         "rollout": "rollout",
@@ -51,6 +71,11 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "prefill": "prefill",
         "reprefill": "re-prefill",
         "idle": "idle",
+        "weight sync": "weight sync",
+        "critic onload": "critic in",
+        "critic values": "critic values",
+        "critic update": "critic update",
+        "critic offload": "critic out",
     }
 )
 
@@ -61,6 +86,19 @@ SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 def colour(name: str) -> str:
     """Hex colour of a phase or a rollout-pool state; grey for anything else."""
     return PHASES.get(name) or POOL.get(name) or "#666666"
+
+
+def memory_group(part: str) -> str:
+    """The kind of bytes that a part of the memory timeline is drawn as."""
+    if part in MEMORY:
+        return part
+    if part in _ENGINE_OTHER:
+        return "engine, other"
+    if part.startswith("critic"):
+        return "critic"
+    if part.startswith(("reference", "reward model")) or part == "weights":
+        return "reference and reward model"
+    return "context, buffers, slack"
 
 
 def label(name: str) -> str:

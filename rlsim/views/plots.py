@@ -42,7 +42,7 @@ def _stacked(summaries: Sequence[Summary], key: str, names: Sequence[str], title
             )
     figure.update_layout(barmode="stack", title=title, xaxis_title="seconds per step", yaxis_title="variant")
     figure.update_yaxes(autorange="reversed")
-    return _style(figure, max(300, 120 + 60 * len(variants)))
+    return style(figure, max(300, 120 + 60 * len(variants)))
 
 
 def timeline(result: Result) -> go.Figure:
@@ -66,7 +66,7 @@ def timeline(result: Result) -> go.Figure:
     title = f"{result.variant}: timeline of the first {spans['step'].nunique()} measured steps"
     figure.update_layout(barmode="overlay", title=title, xaxis_title="time (s)", yaxis_title="role")
     figure.update_yaxes(autorange="reversed")
-    return _style(figure, 260)
+    return style(figure, 260)
 
 
 def tail_curve(results: Sequence[Result]) -> go.Figure:
@@ -88,7 +88,7 @@ def tail_curve(results: Sequence[Result]) -> go.Figure:
     figure.update_layout(
         title="running sequences on the rollout pool", xaxis_title="time (s)", yaxis_title="running sequences"
     )
-    return _style(figure, 360)
+    return style(figure, 360)
 
 
 def memory_bars(results: Sequence[Result]) -> go.Figure:
@@ -127,10 +127,11 @@ def memory_bars(results: Sequence[Result]) -> go.Figure:
         yaxis_title="variant and side",
     )
     figure.update_yaxes(autorange="reversed")
-    return _style(figure, max(340, 140 + 40 * len(rows)))
+    return style(figure, max(340, 140 + 40 * len(rows)))
 
 
-def _style(figure: go.Figure, height: int) -> go.Figure:
+def style(figure: go.Figure, height: int) -> go.Figure:
+    """What all figures have in common."""
     figure.update_layout(
         template="plotly_white",
         height=height,

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlsim.api import Comparison
-from rlsim.views import verdict
+from rlsim.views import memory, verdict
 from rlsim.views.palette import PHASES, colour, label
 
 Summary = Mapping[str, Any]
@@ -28,6 +28,9 @@ def summary(answer: Comparison) -> RenderableType:
     parts += _list("Bottleneck", [f"{s['variant']}: {s['bottleneck']}" for s in summaries if s["feasible"]])
     parts += _list("Comparison", verdict.sentences(summaries))
     parts += _list("Weight sync by strategy", _strategies(answer))
+    shown = [s for s in summaries if s["feasible"]]
+    parts += _list("Memory of one GPU over the step", [line for s in shown for line in memory.step_line(s)])
+    parts += _list("Offload ledger", _ledgers(shown))
     shared = [a for s in summaries for a in (s["assumptions"] or [])]
     parts += _list("Assumed", list(dict.fromkeys(shared)), "dim")
     return Group(*parts)
@@ -54,6 +57,16 @@ def _strategies(answer: Comparison) -> list[str]:
         times = ", ".join(f"{n} {t:.2f} s" + (" (in use)" if n == one["strategy"] else "") for n, t in ranked)
         lines.setdefault(f"{times}; floor {one['floor_seconds']:.2f} s", []).append(outcome.summary["variant"])
     return [f"{', '.join(names)}: {times}" for times, names in lines.items()]
+
+
+def _ledgers(shown: Sequence[Summary]) -> list[str]:
+    """The ledger of the co-located variants; those that say the same share a line."""
+    lines: dict[str, list[str]] = {}
+    for one in shown:
+        if one["offload_ledger"] is not None:
+            for line in memory.ledger_lines(one["offload_ledger"]):
+                lines.setdefault(line, []).append(one["variant"])
+    return [f"{', '.join(names)}: {line}" for line, names in lines.items()]
 
 
 def show(renderable: RenderableType) -> None:
