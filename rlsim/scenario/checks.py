@@ -355,8 +355,21 @@ def inert_blocks(scenario: Scenario) -> list[str]:
     if scenario.schedule == "async":
         long_tail = [name for name in ("over_sampling", "consolidate") if getattr(scenario.remedies, name) is not None]
         inert += [f"remedies.{name} (schedule is async: no step waits for the last samples)" for name in long_tail]
-    return [*inert, *_kept_parameters(scenario), *_unused_by_trainer(scenario)]
-    return [*inert, *_unused_by_policy(scenario), *_kept_parameters(scenario), *_unused_by_trainer(scenario)]
+    unused = (_unused_remedies, _unused_by_policy, _kept_parameters, _unused_by_trainer)
+    return [*inert, *(line for keys in unused for line in keys(scenario))]
+
+
+def _unused_remedies(s: Scenario) -> Iterator[str]:
+    dynamic, together = s.workload.dynamic_sampling, s.remedies.consolidate
+    if dynamic is not None and dynamic.fetch is not None:
+        fetches = dynamic.refill == "fetch" or (dynamic.refill == "auto" and s.framework.name == "slime")
+        if not fetches:
+            yield f"workload.dynamic_sampling.fetch (refill is {dynamic.refill})"
+    if together is not None and s.schedule == "sync" and "early_logprob" in together.model_fields_set:
+        if s.placement != "colocated":
+            yield "remedies.consolidate.early_logprob (placement is not colocated)"
+        elif s.workload.logprob == "rollout":
+            yield "remedies.consolidate.early_logprob (there is no log-prob pass)"
 
 
 def _unused_by_policy(s: Scenario) -> Iterator[str]:

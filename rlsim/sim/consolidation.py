@@ -30,7 +30,7 @@ class Consolidation:
         self.below = below
         self.begun = begun
         self.since: float | None = None
-        self._freed = 0.0  # share of the engines
+        self._freed: set[int] = set()
         self._check_at = 0.0  # samples in flight below which it is worth a look
 
     def started(self, samples: int) -> None:
@@ -56,16 +56,15 @@ class Consolidation:
 
     def _move(self) -> None:
         fleet, now = self.loop.pool.fleet, self.loop.pool.engines.now
-        keep, engines = kept_engines(self.loop, self.below), len(fleet.engines)
-        if keep < engines:
+        keep, before = kept_engines(self.loop, self.below), set(fleet.in_service)
+        if keep < len(before):
             fleet.migrate(now, keep)
-            self.since, self._freed = now, (engines - keep) / engines
+            self.since, self._freed = now, before - fleet.in_service
 
     def over(self) -> None:
-        """All engines serve again."""
+        """The freed engines serve again."""
         if self.since is not None:
-            fleet = self.loop.pool.fleet
-            fleet.bring_up(range(len(fleet.engines)), self.loop.pool.engines.now)
+            self.loop.pool.fleet.bring_up(self._freed, self.loop.pool.engines.now)
             self.since = None
 
     def early_logprob(self, ids: Ints, now: float) -> float:
@@ -80,7 +79,8 @@ class Consolidation:
         if self.since is None or not (loop.settings.colocated and loop.settings.recompute):
             return 0.0
         gpus = costs.gpus.trainer
-        share = math.floor(self._freed * gpus / costs.copy_gpus + 1e-9) * costs.copy_gpus / gpus
+        freed = gpus * len(self._freed) / len(loop.pool.fleet.engines)
+        share = math.floor(freed / costs.copy_gpus + 1e-9) * costs.copy_gpus / gpus
         seconds = share * max(0.0, now - self.since - costs.switch.onload_seconds)
         ready = ids[loop.ledger["scored"][ids] <= self.since]
         if not seconds or not len(ready):
@@ -91,7 +91,7 @@ class Consolidation:
 
 def kept_engines(loop: Loop, below: float) -> int:
     """Engines that the samples in flight move onto."""
-    engines = loop.pool.fleet.engines
+    engines = [loop.pool.fleet.engines[number] for number in sorted(loop.pool.fleet.in_service)]
     held = sum(engine.contexts + engine.batch * engine.k for engine in engines)
     held += sum(r.prompt + r.done for engine in engines for rank in engine.ranks for r in rank.waiting)
     held += sum(r.prompt + r.done for engine in engines for rank in engine.ranks for r in rank.prefilling)

@@ -123,6 +123,14 @@ def test_inert_blocks() -> None:
             ["trainer.logprob_micro_batch_tokens=8192", "workload.logprob=rollout"],
             "trainer.logprob_micro_batch_tokens (there is no log-prob or reference pass)",
         ),
+        (
+            ["remedies.consolidate.early_logprob=true", "workload.logprob=rollout"],
+            "remedies.consolidate.early_logprob (there is no log-prob pass)",
+        ),
+        (
+            ["workload.dynamic_sampling={refill: replace, fetch: 8}", "workload.pass_rate=0.5"],
+            "workload.dynamic_sampling.fetch (refill is replace)",
+        ),
         (["framework=trl", "offload.params=true"], "offload.params (framework trl keeps them on the GPU)"),
     ],
 )
