@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 from rlsim.interval import TRAINER_PATH
 from rlsim.sim import ledger as fates
 from rlsim.sim.prices import Costs
-from rlsim.sim.recorder import PHASES, POOL, PoolCounts, Step
+from rlsim.sim.recorder import PHASES, POOL, UPKEEP, PoolCounts, Step
 from rlsim.sim.run import Run
 
 Floats = npt.NDArray[np.float64]
@@ -41,6 +41,19 @@ def phases(steps: Sequence[Step]) -> dict[str, float]:
     return {name: sum(s.phases[name] for s in steps) / len(steps) for name in PHASES}
 
 
+def other(steps: Sequence[Step]) -> dict[str, float]:
+    """The label `other` split: what is not upkeep is the controller's. `lost`: steps that a crash undid."""
+    upkeep = {name: sum(s.upkeep[name] for s in steps) / len(steps) for name in UPKEEP}
+    controller = sum(s.phases["other"] - sum(s.upkeep.values()) for s in steps) / len(steps)
+    return {"controller": max(0.0, controller), **upkeep}
+
+
+def goodput(steps: Sequence[Step]) -> float:
+    """Useful step time / wall time: without restarts, lost steps and checkpoints that the trainer waits for."""
+    idle = sum(s.upkeep[name] for s in steps for name in ("checkpoint", "restart", "lost"))
+    return 1.0 - idle / sum(s.seconds for s in steps)
+
+
 def rollout_pool(steps: Sequence[Step]) -> dict[str, float]:
     """The same seconds as the rollout pool spends them."""
     return {name: sum(s.pool[name] for s in steps) / len(steps) for name in POOL}
@@ -66,7 +79,7 @@ def rates(steps: Sequence[Step], costs: Costs, efficiency: float = 1.0) -> dict[
         "tokens_per_s_per_gpu": tokens / costs.gpus.total,
         "samples_per_s": sum(s.samples for s in steps) / wall,
         "effective_tokens_per_s": tokens * efficiency,
-        "goodput": 1.0,
+        "goodput": goodput(steps),
     }
 
 
@@ -81,7 +94,7 @@ def utilization(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
     trainer = sum(s.phases[n] - s.exposed.get(n, 0.0) for s in steps for n in passes) / wall
     trainer += sum(s.early for s in steps) / wall
     engines = sum(count for _, count in costs.engines)
-    rollout = sum(s.counts.occupied for s in steps) / (engines * wall)
+    rollout = sum(s.counts.occupied + s.evaluating for s in steps) / (engines * wall)
     gpus = costs.gpus
     used = trainer * gpus.trainer + rollout * gpus.rollout
     used += sum(seconds for s in steps for seconds in s.beside.values()) / wall
@@ -150,7 +163,8 @@ def share_in_engine(runs: Sequence[Run]) -> float:
     for run in runs:
         rows = run.measured_samples()
         steps = run.history
-        begun = np.array([s.end - sum(s.phases[name] for name in TRAINER_PATH) for s in steps])
+        before = [sum(s.upkeep.values()) - s.upkeep["checkpoint"] for s in steps]
+        begun = np.array([s.end - sum(s.phases[n] for n in TRAINER_PATH) for s in steps]) + before
         start = run.ledger["start"][rows]
         inside += float((run.ledger["scored"][rows] - start).sum())
         age += float((begun[run.ledger["step"][rows]] - start).sum())
@@ -176,6 +190,7 @@ def tokens(steps: Sequence[Step]) -> dict[str, int]:
     trained       prompt + response tokens of the samples trained on
     wasted        generated for samples that were dropped or aborted
     reprefilled   contexts processed again after a preemption or a weight sync
+    evaluated     response tokens of evaluations, which are not among those above
     """
     total = counts(steps)
     return {
@@ -183,6 +198,7 @@ def tokens(steps: Sequence[Step]) -> dict[str, int]:
         "trained": sum(s.tokens for s in steps),
         "wasted": sum(s.wasted for s in steps),
         "reprefilled": total.reprefilled,
+        "evaluated": sum(s.evaluated for s in steps),
     }
 
 

@@ -34,6 +34,14 @@ NOUN = {
 }
 
 
+UPKEEP = {
+    "checkpoint": ("Checkpoints", "fewer or asynchronous ones, or faster storage, shorten that"),
+    "evaluation": ("Evaluation", "fewer prompts or longer intervals shorten it"),
+    "restart": ("The restart", "a quicker restart shortens it"),
+    "lost": ("Work lost in crashes", "more frequent checkpoints shorten it"),
+}
+
+
 def bottleneck(summary: Mapping[str, Any], regime: str) -> str:
     """Derived from the summary's phases; names the largest cause and its share of the step."""
     text = _overlapped(summary, regime) if regime in ("one-step-off", "async") else _serial(summary)
@@ -48,16 +56,20 @@ def _serial(summary: Mapping[str, Any]) -> str:
         return (
             f"The rollout tail decides: {tail['share']:.0%} of the step ({tail['seconds']:.1f} s) runs with "
             f"fewer than a quarter of the samples; the rollout takes {_part(phases['rollout'], step)}; "
-            f"{_second(phases, name, step)}."
+            f"{_second(summary, name, step)}."
         )
-    return f"{NOUN[name]} decides: {_part(phases[name], step)}; {_second(phases, name, step)}; {ADVICE[name]}."
+    noun, advice = NOUN[name], ADVICE[name]
+    if name == "other":
+        noun, advice = _other(summary)
+    return f"{noun} decides: {_part(phases[name], step)}; {_second(summary, name, step)}; {advice}."
 
 
 def _overlapped(summary: Mapping[str, Any], regime: str) -> str:
     phases, pool, step = summary["phases_s"], summary["rollout_pool_s"], summary["step_time_s"]["mean"]
     wait, free = phases["wait_rollout"], pool["wait_trainer"] + pool["idle"]
     passes = sum(phases[n] for n in ("logprob", "reference", "train"))
-    rest = f"the weight sync adds {_part(phases['weight_sync'], step)}, the controller {_part(phases['other'], step)}"
+    rest = f"the weight sync adds {_part(phases['weight_sync'], step)}, {_lower(_other(summary)[0])} "
+    rest += _part(phases["other"], step)
     if wait >= PACE * step and wait > free:
         text = f"The rollout sets the pace: the trainer waits {_part(wait, step)} for samples and its passes take "
         text += f"{passes:.1f} s; {rest}"
@@ -72,6 +84,16 @@ def _overlapped(summary: Mapping[str, Any], regime: str) -> str:
     text = f"The trainer sets the pace: {_part(passes, step)} in its passes; {rest}; the rollout pool stands "
     text += f"still {_part(free, step)}" + _stale(summary, regime)
     return text + "; more trainer GPUs shorten the passes, not the rest."
+
+
+def _other(summary: Mapping[str, Any]) -> tuple[str, str]:
+    """Name and advice of the largest part of the phase `other`."""
+    split = summary.get("other_s", {})
+    return UPKEEP.get(max(split, key=lambda n: float(split[n]), default=""), (NOUN["other"], ADVICE["other"]))
+
+
+def _lower(noun: str) -> str:
+    return noun[0].lower() + noun[1:]
 
 
 def _stale(summary: Mapping[str, Any], regime: str) -> str:
@@ -93,14 +115,11 @@ def _thrashing(summary: Mapping[str, Any]) -> str:
     )
 
 
-def _second(phases: Mapping[str, float], first: str, step: float) -> str:
-    rest = {n: s for n, s in phases.items() if n != first}
-    name = max(rest, key=lambda n: rest[n])
-    return (
-        f"next is {NOUN[name][0].lower()}{NOUN[name][1:]} with {_part(rest[name], step)}"
-        if rest[name] > 0
-        else "nothing else counts"
-    )
+def _second(summary: Mapping[str, Any], first: str, step: float) -> str:
+    rest = {n: s for n, s in summary["phases_s"].items() if n != first}
+    name = max(rest, key=lambda n: float(rest[n]))
+    noun = _other(summary)[0] if name == "other" else NOUN[name]
+    return f"next is {_lower(noun)} with {_part(rest[name], step)}" if rest[name] > 0 else "nothing else counts"
 
 
 def _part(seconds: float, step: float) -> str:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlsim.lora import reference_is_base, switch_order
+from rlsim.memory_checkpoint import staged_bytes
 from rlsim.memory_engine import engine_memory
 from rlsim.memory_fixes import nearest_change
 from rlsim.memory_report import GIB, Breakdown, EngineMemory, MemoryReport, Problem
@@ -140,6 +141,8 @@ def host_memory(system: System) -> Breakdown:
     if on_host and not reference_is_base(scenario):
         parts["reference weights"] = gpus * max(reference_bytes(system, s) for s in range(system.trainer.pp))
     parts |= host_roles(system, gpus)
+    if staged := staged_bytes(system):
+        parts["checkpoint on its way"] = staged
     return Breakdown(parts, "rollout" if system.colocated else "train", max(parts, key=lambda role: parts[role]))
 
 

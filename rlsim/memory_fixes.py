@@ -61,6 +61,8 @@ def _key(key: str) -> str:
 def _written(key: str, value: Any) -> str:
     if key == "weight_sync.bucket":
         return f"{value / 2**20:g} MiB"
+    if key == "run.checkpoint":
+        return f"{{mode: {value.mode}}}"
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
@@ -269,6 +271,9 @@ def _offload_changes(system: System) -> Iterator[Changes]:
 
 
 def _host_changes(system: System) -> Iterator[Changes]:
+    run = system.scenario.run
+    if run.checkpoint_every and run.checkpoint.mode == "async":
+        yield {"run.checkpoint": run.checkpoint.model_copy(update={"mode": "sync"})}
     if system.scenario.trainer.optimizer_device == "cpu":
         yield {"trainer.optimizer_device": "gpu"}
     if system.colocated:

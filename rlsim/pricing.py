@@ -8,7 +8,9 @@ from functools import partial
 import numpy as np
 
 from rlsim.catalog.profiles import Profile
+from rlsim.costs.checkpoint import checkpoint_cost
 from rlsim.costs.controller import ControllerCosts, controller_costs
+from rlsim.costs.faults import fault_costs
 from rlsim.costs.kernels import kernels_for
 from rlsim.costs.offload import switch_cost
 from rlsim.costs.offload_report import offload_report
@@ -39,6 +41,7 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
     )
     hourly = system.hourly()
     sync = weight_sync_cost(system)
+    checkpoint = checkpoint_cost(system)
     switch, critic = switch_cost(system), critic_costs(system, kernels_of)
     controller = controller_costs(system)
     surfaces = [surface for surface, _ in engines]
@@ -66,6 +69,8 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         hourly=hourly,
         occupancy=occupancies(system, memory),
         offload=offload_report(system, switch, critic),
+        checkpoint=checkpoint,
+        faults=fault_costs(system, checkpoint),
     )
 
 

@@ -11,11 +11,12 @@ import numpy as np
 
 from rlsim import accounting
 from rlsim.bottleneck import bottleneck
+from rlsim.goodput import checkpoint_block
 from rlsim.interval import needed, prediction_interval
 from rlsim.memory_timeline import peaks, timeline
 from rlsim.sim import ledger as fates
 from rlsim.sim.prices import Costs, Memory
-from rlsim.sim.recorder import PHASES, POOL, Step
+from rlsim.sim.recorder import PHASES, POOL, UPKEEP, Step
 from rlsim.sim.run import Run, play
 from rlsim.sim.settings import ASYNC, Settings
 from rlsim.sim.work import Draw
@@ -27,6 +28,7 @@ FIGURES = (
     "step_time_s",
     "phases_s",
     "rollout_pool_s",
+    "other_s",
     "bottleneck",
     "tokens_per_s",
     "tokens_per_s_per_gpu",
@@ -55,6 +57,7 @@ FIGURES = (
     "response_tokens",
     "early_logprob_s",
     "cost",
+    "checkpoint",
     "prediction_interval_s",
     "provenance",
     "assumptions",
@@ -116,6 +119,7 @@ class Result:
             "step_time_s": step_time,
             "phases_s": phase,
             "rollout_pool_s": pool,
+            "other_s": accounting.other(steps),
             "bottleneck": "",
             **accounting.rates(steps, costs, accounting.efficiency(settings.worth, stale, lengths)),
             "utilization": accounting.utilization(steps, costs),
@@ -140,6 +144,7 @@ class Result:
             "response_tokens": accounting.response_tokens(self.runs),
             "early_logprob_s": sum(s.early for s in steps) / len(steps),
             "cost": accounting.cost(costs, float(step_time["mean"] or 0.0)),
+            "checkpoint": self._checkpoint(steps),
             "prediction_interval_s": {"p10": low, "p90": high},
             "provenance": accounting.provenance(steps, costs),
             "assumptions": list(dict.fromkeys([*costs.assumptions, *settings.notes])),
@@ -152,6 +157,10 @@ class Result:
         steps = self.runs[0].steps
         mean = sum(step.seconds for step in steps) / len(steps)
         return min(steps, key=lambda step: abs(step.seconds - mean))
+
+    def _checkpoint(self, steps: list[Step]) -> dict[str, Any] | None:
+        useful = accounting.goodput(steps) * sum(s.seconds for s in steps) / len(steps)
+        return checkpoint_block(self.settings, self.costs, useful)
 
     def _interval(self, phase: dict[str, float], pool: dict[str, float]) -> tuple[float, float]:
         """10th and 90th percentile of the step time."""
@@ -260,6 +269,7 @@ def _row(step: Step, warmup: int) -> dict[str, Any]:
         "dropped": sum(step.dropped.values()),
         "aborted": step.aborted,
         "wasted_tokens": step.wasted,
+        **{name: step.upkeep[name] for name in UPKEEP},
         "train_flops": step.flops,
         "engine_seconds": counts["busy"],
         "generated_tokens": counts["generated"],

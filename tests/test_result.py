@@ -35,6 +35,7 @@ CONTRACT: dict[str, Any] = {
         *("wait_rollout", "wait_trainer", "other"),
     },
     "rollout_pool_s": {"generate", "prefill", "weight_sync", "reprefill", "wait_trainer", "idle"},
+    "other_s": {"controller", "checkpoint", "evaluation", "restart", "lost"},
     "utilization": {"trainer", "rollout", "all"},
     "kv": {"swap_s", "swapped_tokens", "reused_tokens", "evicted_tokens"},
     "tail": {"seconds", "share"},
@@ -47,7 +48,7 @@ CONTRACT: dict[str, Any] = {
     },
     "memory_gib": {"trainer_peak", "rollout_peak", "host_peak"},
     "samples": {"trained", "dropped", "aborted", "in_flight"},
-    "tokens": {"generated", "trained", "wasted", "reprefilled"},
+    "tokens": {"generated", "trained", "wasted", "reprefilled", "evaluated"},
     "response_tokens": {"drawn", "trained"},
     "cost": {"usd_per_step", "gpu_hours_per_step", "usd_by_pool"},
     "prediction_interval_s": {"p10", "p90"},
@@ -57,7 +58,7 @@ PLAIN = {
     *("name", "variant", "seed", "steps", "warmup_steps", "feasible", "problems", "bottleneck"),
     *("tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s", "effective_tokens_per_s", "goodput", "mfu_train"),
     *("mean_running_batch", "preemptions", "kv_tokens_per_engine", "engines", "assumptions", "early_logprob_s"),
-    "staleness_histogram",
+    *("staleness_histogram", "checkpoint"),
 }
 
 

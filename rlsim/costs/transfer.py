@@ -54,6 +54,11 @@ class SyncCost:
         """The part that stops the engines even when they are double-buffered."""
         return self.seconds - self.transfer_seconds
 
+    @property
+    def wire_seconds(self) -> float:
+        """The part on the network between nodes."""
+        return min(self.parts.get("wire", 0.0), self.seconds)
+
     def scaled(self, factor: float) -> SyncCost:
         """The same synchronisation with all its durations multiplied."""
         return replace(

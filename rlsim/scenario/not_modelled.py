@@ -38,9 +38,6 @@ NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("weight_sync.rebuild_group", lambda s: s.weight_sync.rebuild_group, _other_than(False)),
     ("weight_sync.flush_cache", lambda s: s.weight_sync.flush_cache, _other_than(True)),
     ("weight_sync.strategy", lambda s: s.weight_sync.strategy, lambda strategy: strategy == "delta"),
-    ("run.checkpoint.mode", lambda s: s.run.checkpoint.mode, _other_than("sync")),
-    ("run.checkpoint_every", lambda s: s.run.checkpoint_every, _given),
-    ("run.eval", lambda s: s.run.eval, _given),
 )
 
 

@@ -12,6 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
+import simpy
 from simpy import Event
 
 from rlsim.errors import UserError
@@ -29,6 +30,7 @@ class Asynchronous:
 
     def __init__(self, loop: Loop) -> None:
         self.loop = loop
+        loop.catch_up = self.catch_up
         self.stand = Stand()
         self.policy = policy_of(loop.settings)
         self._reacts = self.policy.reacts or loop.settings.remedies.refill is not None
@@ -39,6 +41,7 @@ class Asynchronous:
         self._ready: list[tuple[Rank, int]] = []  # heap of accepted groups in the trainer's order
         self._rejected = 0  # groups of equal rewards since the trainer last took some
         self._draining = False
+        self._evaluation: simpy.Process | None = None  # that the trainer does not wait for
         self._news: Event = loop.clock.event()  # to the trainer: what it waits for has come
         self._watch: Event = loop.clock.event()  # to the engines' process: somebody waits
 
@@ -51,7 +54,7 @@ class Asynchronous:
         self._most = steps * settings.prompts + (MOST_WARMUP + 1) * per_sync
         self.admit()
         rounds = 0
-        for _ in range(steps):
+        while loop.done < steps:
             for _ in range(settings.rounds):
                 if rounds and rounds % settings.sync_every == 0:
                     yield from self.weight_sync()
@@ -59,7 +62,9 @@ class Asynchronous:
                 yield from loop.trainer.train(groups)
                 self.catch_up()
                 rounds += 1
-            loop.end_step()
+                if loop.trainer.lost:
+                    break
+            yield from loop.close_step()
 
     def engines(self) -> Process:
         """Play the engines from one moment that somebody reacts to, to the next; sleep while nobody does.
@@ -89,12 +94,14 @@ class Asynchronous:
         With overlap the engines generate on while the weights are on the wire and stand still for the rest.
         """
         loop, clock, pool, how = self.loop, self.loop.clock, self.loop.pool, self.loop.settings.on_sync
+        yield from self._after_evaluation()
         if how == "drain":
             self._open = False
             yield from self._drain()
-        start = clock.now
+        start, sync = clock.now, loop.costs.sync
+        end = loop.trainer.weather.sync_end(start, sync.seconds, sync.wire_seconds)
         if loop.settings.overlap:
-            yield clock.at(start + min(loop.costs.sync.transfer_seconds, loop.costs.sync.seconds))
+            yield clock.at(start + min(sync.transfer_seconds, sync.seconds) + (end - (start + sync.seconds)))
         self._open = False
         self.catch_up()
         stop = clock.now
@@ -102,17 +109,41 @@ class Asynchronous:
         if how == "interrupt":
             pool.fleet.interrupt(stop, keep_kv=False)
         pool.stand_still()
-        yield clock.at(start + loop.costs.sync.seconds)
+        yield clock.at(end)
         self.catch_up()
         loop.recorder.phase("weight_sync", start, clock.now)
         loop.recorder.pool("weight_sync", stop, clock.now)
         loop.versions.publish(clock.now, loop.trainer.updates)
         self.stand.version = loop.versions.current
         self.policy.published(self.stand)
-        pool.go_on()
-        pool.submit(again, loop.versions.current)
+        beside = loop.settings.evaluation and loop.settings.evaluation.beside
+        if beside and loop.evaluator.due(loop.done):
+            self._evaluation = clock.process(self._evaluate_beside(again))
+        else:
+            yield from loop.evaluate()
+            self._go_on(again)
+
+    def _go_on(self, again: list[int]) -> None:
+        self.loop.pool.go_on()
+        self.loop.pool.submit(again, self.loop.versions.current)
         self._open = True
         self.admit()
+
+    def _evaluate_beside(self, again: list[int]) -> Process:
+        """The engines evaluate before they go on; the trainer does not wait."""
+        loop, start = self.loop, self.loop.clock.now
+        one = loop.evaluated()
+        loop.recorder.pool("evaluation", start, start + one.seconds)
+        yield loop.clock.at(start + one.seconds)
+        self.catch_up()
+        self._go_on(again)
+
+    def _after_evaluation(self) -> Process:
+        """New weights have to wait for an evaluation of the last ones."""
+        if self._evaluation is not None and self._evaluation.is_alive:
+            start = self.loop.clock.now
+            yield self._evaluation
+            self.loop.recorder.upkeep("evaluation", start, self.loop.clock.now, drawn=False)
 
     def take(self, groups: int) -> Generator[Event, Any, Ints]:
         """The first accepted groups in the policy's order that are young enough; waits until they suffice."""
@@ -137,7 +168,7 @@ class Asynchronous:
         stand = self.stand
         if not self._open:
             return
-        room = min(self.policy.room(stand), self._most - stand.accepted - stand.running)
+        room = min(self.policy.room(stand), self._most + self.loop.redone - stand.accepted - stand.running)
         if room <= 0:
             return
         size, first = self.loop.settings.group_size, stand.submitted

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from rlsim.sim.faults import Fault
 from rlsim.sim.surface import Surface
 
 Tokens = npt.NDArray[np.int64]
@@ -65,6 +66,11 @@ class Sync(Protocol):
         ...
 
     @property
+    def wire_seconds(self) -> float:
+        """The part on the network between nodes: a degraded NIC stretches it."""
+        ...
+
+    @property
     def sources(self) -> Mapping[str, float]: ...
     @property
     def alternatives(self) -> Mapping[str, float]:
@@ -99,6 +105,27 @@ class Reward(Protocol):
     @property
     def streaming(self) -> bool: ...
     def seconds(self, rng: np.random.Generator, n: int) -> npt.NDArray[np.float64]: ...
+
+
+class Checkpoint(Protocol):
+    """One save of the training state."""
+
+    @property
+    def mode(self) -> str:
+        """sync or async."""
+        ...
+
+    @property
+    def bytes_total(self) -> float: ...
+    @property
+    def blocking_seconds(self) -> float:
+        """The trainer stands still."""
+        ...
+
+    @property
+    def background_seconds(self) -> float:
+        """From then until it can be restored."""
+        ...
 
 
 class Breakdown(Protocol):
@@ -197,6 +224,8 @@ class Costs:
     copy_gpus    trainer GPUs that hold one copy of the model for a forward pass
     kinds        what `engines` run on, one for each
     hourly       dollars an hour by pool
+    checkpoint   one save of the training state
+    faults       what goes wrong
     spreads      phase -> (10th, 90th percentile) of its true duration over the predicted one
     """
 
@@ -229,3 +258,6 @@ class Costs:
             return (1.0,) * len(self.engines)
         mean = self.gpus.rollout / sum(kind.engines for kind in self.kinds)
         return tuple(kind.gpus_per_engine / mean for kind in self.kinds)
+
+    checkpoint: Checkpoint | None = None
+    faults: tuple[Fault, ...] = ()

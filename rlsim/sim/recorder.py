@@ -18,6 +18,7 @@ PHASES = (
     "wait_trainer",
     "other",
 )
+UPKEEP = ("checkpoint", "evaluation", "restart", "lost")  # of the label other; the rest of it is the controller's
 POOL = ("generate", "prefill", "weight_sync", "reprefill", "wait_trainer", "idle")
 WAITING = frozenset({"rollout", "reward", "wait_rollout"})  # trainer labels under which the pool waits for nobody
 Segment = tuple[str, float, float]
@@ -59,6 +60,9 @@ class Step:
     segments  the trainer group's clock in order: label, track (None: nothing drawn), start, end
     exposed   of a label's seconds, those in which the trainer's GPUs wait for a model on GPUs of its own
     beside    busy GPU-seconds of such models, by role
+    upkeep    of the label `other`, seconds by UPKEEP
+    begun     when its account begins: after the steps that a crash lost, whose seconds it carries
+    evaluated, evaluating   response tokens of evaluations, and their engine-seconds
     """
 
     index: int
@@ -80,6 +84,10 @@ class Step:
     exposed: dict[str, float] = field(default_factory=dict)
     segments: list[tuple[str, str | None, float, float]] = field(default_factory=list)
     beside: dict[str, float] = field(default_factory=dict)
+    upkeep: dict[str, float] = field(default_factory=lambda: dict.fromkeys(UPKEEP, 0.0))
+    begun: float = 0.0
+    evaluated: int = 0
+    evaluating: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -89,6 +97,22 @@ class Step:
         """Count samples given up, and the tokens generated for them."""
         self.dropped[reason] = self.dropped.get(reason, 0) + samples
         self.wasted += wasted
+
+    def carry(self, lost: Step) -> None:
+        """Take over the account of an earlier step that a crash lost: its seconds are `other` from now on."""
+        self.start = lost.start
+        self.phases["other"] += lost.seconds
+        self.upkeep["restart"] += lost.upkeep["restart"]
+        self.upkeep["lost"] += lost.seconds - lost.upkeep["restart"]
+        for name in POOL:
+            self.pool[name] += lost.pool[name]
+        self.counts = self.counts.plus(lost.counts)
+        for reason, samples in lost.dropped.items():
+            self.drop(reason, samples, 0)
+        self.aborted += lost.aborted
+        self.wasted += lost.wasted
+        self.evaluated += lost.evaluated
+        self.evaluating += lost.evaluating
 
 
 @dataclass
@@ -166,33 +190,62 @@ class Recorder:
         for source, seconds in sources.items():
             self.step.sources[source] = self.step.sources.get(source, 0.0) + seconds
 
+    def upkeep(self, kind: str, start: float, end: float, drawn: bool = True) -> None:
+        """The trainer group saves, evaluates, restarts, or did what turned out to be lost: one of UPKEEP."""
+        if end <= start:
+            return
+        self.phase("other", start, end, None)
+        self.step.upkeep[kind] += end - start
+        if drawn:
+            self.span(kind, "trainer", start, end)
+
     def end_step(self, now: float, counts: PoolCounts) -> None:
         """Close the step at the end of its last update and open the next."""
+        self._close(now, counts)
+        self.steps.append(self.step)
+        self.step = Step(self.step.index + 1, now, begun=now)
+
+    def roll_back(self, done: int, now: float, counts: PoolCounts | None) -> None:
+        """A crash: only the first `done` steps count. The step under way becomes the next; with `counts` it is lost.
+
+        It carries what the lost ones took: steps that count and their seconds stay without gaps.
+        """
+        lost, self.steps = self.steps[done:], self.steps[:done]
+        if counts is not None:
+            self._close(now, counts)
+            lost.append(self.step)
+            self.step = Step(done, now, begun=now)
+        self.step.index = done
+        for step in reversed(lost):
+            self.step.carry(step)
+
+    def _close(self, now: float, counts: PoolCounts) -> None:
         step = self.step
         step.end = now
-        step.counts = counts.plus(self._counts, -1)
+        mine = counts.plus(self._counts, -1)
         self._counts = counts
-        step.pool = self._pool_account(step)
-        self.steps.append(step)
-        self.step = Step(step.index + 1, now)
+        for name, seconds in self._pool_account(step, mine).items():
+            step.pool[name] += seconds
+        step.counts = step.counts.plus(mine)
 
-    def _pool_account(self, step: Step) -> dict[str, float]:
-        """Split the step's seconds over what the rollout pool did.
+    def _pool_account(self, step: Step, counts: PoolCounts) -> dict[str, float]:
+        """Split the step's seconds, those carried left out, over what the rollout pool did. Evaluation is generation.
 
         Seconds with work are split into generation, prefill and re-prefill by their shares of engine time.
         Seconds without: idle while the trainer waits too, else waiting for the trainer.
         """
-        busy = _overlap(self._pool, "busy", step.start, step.end)
-        sync = _overlap(self._pool, "weight_sync", step.start, step.end)
-        idle = _uncovered(self._trainer, self._pool, step.start, step.end)
-        engine = step.counts.busy
-        prefill = busy * max(0.0, step.counts.prefill) / engine if engine > 0 else 0.0  # a difference of sums
-        reprefill = busy * step.counts.reprefill / engine if engine > 0 else 0.0
-        wait = max(0.0, step.seconds - busy - sync - idle)
+        busy = _overlap(self._pool, "busy", step.begun, step.end)
+        sync = _overlap(self._pool, "weight_sync", step.begun, step.end)
+        evaluation = _overlap(self._pool, "evaluation", step.begun, step.end)
+        idle = _uncovered(self._trainer, self._pool, step.begun, step.end)
+        engine = counts.busy
+        prefill = busy * max(0.0, counts.prefill) / engine if engine > 0 else 0.0  # a difference of sums
+        reprefill = busy * counts.reprefill / engine if engine > 0 else 0.0
+        wait = max(0.0, step.end - step.begun - busy - sync - evaluation - idle)
         self._pool = [s for s in self._pool if s[2] > step.end]
         self._trainer = [s for s in self._trainer if s[2] > step.end]
         return {
-            "generate": max(0.0, busy - prefill - reprefill),
+            "generate": max(0.0, busy - prefill - reprefill) + evaluation,
             "prefill": prefill,
             "weight_sync": sync,
             "reprefill": reprefill,

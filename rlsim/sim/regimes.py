@@ -14,7 +14,7 @@ def synchronous(loop: Loop, batches: Batches, steps: int) -> Process:
     """
     trainer = loop.trainer
     switch = loop.costs.switch if loop.settings.colocated else None
-    for _ in range(steps):
+    while loop.done < steps:
         if switch:
             yield from trainer.stage("offload", switch.offload_seconds)
         yield from loop.blocking_sync()
@@ -23,7 +23,7 @@ def synchronous(loop: Loop, batches: Batches, steps: int) -> Process:
         yield from trainer.wait("rollout", batch.ended)
         yield from trainer.wait("reward", batch.scored)
         yield from trainer.train(batch.ids, batch.early)
-        loop.end_step(batch.tail)
+        yield from loop.close_step(batch.tail)
 
 
 def one_step_off(loop: Loop, batches: Batches, steps: int) -> Process:
@@ -33,14 +33,17 @@ def one_step_off(loop: Loop, batches: Batches, steps: int) -> Process:
     began; only the first batch, in the warm-up, has nothing to be late for.
     """
     trainer = loop.trainer
+    loop.catch_up = batches.catch_up
     batches.begin()
-    for step in range(steps):
+    first = True
+    while loop.done < steps:
         batch = batches.take()
         yield from trainer.wait("wait_rollout", batch.free)
-        if step > 0:
+        if not first:
             yield from loop.blocking_sync()
+        first = False
         batches.begin()
         yield from trainer.wait("wait_rollout", batch.scored)
         yield from trainer.train(batch.ids)
         batches.catch_up()
-        loop.end_step(batch.tail)
+        yield from loop.close_step(batch.tail)

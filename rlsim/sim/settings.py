@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rlsim.catalog.upkeep import habit_of
 from rlsim.errors import NotModelled
 from rlsim.scenario.policies import POLICIES, TUNABLE, unused_keys
+from rlsim.sim.evaluation import Evaluation
 from rlsim.sim.passing import PassRate
 from rlsim.sim.remedies import NO_REMEDIES, Remedies, remedies
 
@@ -36,6 +38,9 @@ class Settings:
     on_sync               drain | abort | interrupt | in-flight: what a weight sync does to running samples
     overlap               engines go on generating while the new weights are on the wire (async)
     pass_rate             how often prompts are solved; None: every group carries a gradient
+    checkpoint_every      steps between two checkpoints; None: none
+    save_pauses_rollout   generation stands still during a save (async)
+    evaluation            passes over a set of prompts between steps
     remedies              against the long tail, and dynamic sampling (sync and one-step-off)
     worth                 (staleness, worth of a sample for learning), ascending; empty: 1 whatever the staleness
     notes                 assumptions to report
@@ -63,6 +68,9 @@ class Settings:
     overtaken: str = "train"
     worth: tuple[tuple[float, float], ...] = ()
     notes: tuple[str, ...] = ()
+    checkpoint_every: int | None = None
+    save_pauses_rollout: bool = False
+    evaluation: Evaluation | None = None
 
     @property
     def batch(self) -> int:
@@ -159,8 +167,16 @@ def settings(scenario: Scenario) -> Settings:
         queue=_used(rules.queue, keys.queue, "queue" in keys.uses),
         overtaken=rules.overtaken,
         worth=tuple(sorted((work.learning_efficiency or {}).items())),
+        checkpoint_every=scenario.run.checkpoint_every,
+        save_pauses_rollout=habit_of(scenario.framework.name).save_pauses_rollout,
+        evaluation=_evaluation(scenario),
     )
     return replace(read, notes=tuple(_notes(read, scenario))) if scenario.schedule == ASYNC else read
+
+
+def _evaluation(scenario: Scenario) -> Evaluation | None:
+    given, habit = scenario.run.eval, habit_of(scenario.framework.name)
+    return None if given is None else Evaluation(given.every, given.prompts, given.samples, habit.evaluation_beside)
 
 
 def _used(given: int | None, default: int | None, used: bool) -> int | None:

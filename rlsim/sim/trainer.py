@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,15 +10,17 @@ from simpy import Event
 
 from rlsim.sim import ledger as fates
 from rlsim.sim.clock import Clock
+from rlsim.sim.faults import Weather
 from rlsim.sim.ledger import Ints, Ledger
 from rlsim.sim.prices import Costs, StepTime, Training
-from rlsim.sim.recorder import Recorder
+from rlsim.sim.recorder import UPKEEP, Recorder
 from rlsim.sim.roles import OwnCritic, OwnReference
 from rlsim.sim.settings import Settings
 from rlsim.sim.versions import Versions
 
 Process = Generator[Event, Any, None]
 Awaited = tuple[float, Mapping[str, float]]  # a moment, and the provenance of what is there by then
+COMPUTE = ("train", "logprob", "reference")
 NOTHING: Awaited = (0.0, {})
 CALLS = 4  # worker-group calls of a step: generate, reward, update, weight sync; every further pass is one more
 
@@ -34,6 +36,7 @@ class Trainer:
         ledger: Ledger,
         versions: Versions,
         recorder: Recorder,
+        weather: Weather,
     ) -> None:
         self.clock = clock
         self.costs = costs
@@ -41,6 +44,9 @@ class Trainer:
         self.ledger = ledger
         self.versions = versions
         self.recorder = recorder
+        self.weather = weather
+        self.crashed: Callable[[float], None] = lambda _: None
+        self.lost = False  # the step under way has been trained on and lost in a crash
         self.updates = 0
         own_critic = costs.critic is not None and costs.critic.gpus > 0
         self.own_critic = OwnCritic(costs.critic, recorder) if costs.critic and own_critic else None
@@ -49,15 +55,47 @@ class Trainer:
         self.own_reference = OwnReference(costs.reference, recorder) if costs.reference else None
 
     def stage(self, label: str, seconds: float, track: str = "trainer") -> Process:
-        """Spend seconds under one label of the trainer group's clock."""
-        if seconds > 0:
+        """Spend seconds under one label of the trainer group's clock.
+
+        A crash ends it: what belongs to a step that is lost is left alone, anything else is begun again.
+        """
+        while seconds > 0 and not self.lost:
             start = self.clock.now
-            yield self.clock.at(start + seconds)
-            self.recorder.phase(label, start, self.clock.now, track)
+            end = self._end(label, start, seconds)
+            cut = min(end, max(start, self.weather.crash))
+            yield self.clock.at(cut)
+            if label in UPKEEP:
+                self.recorder.upkeep(label, start, cut)
+            else:
+                self.recorder.phase(label, start, cut, track)
+            if cut == end:
+                return
+            yield from self.recover()
+
+    def _end(self, label: str, start: float, seconds: float) -> float:
+        if label == "weight_sync":
+            return self.weather.sync_end(start, seconds, self.costs.sync.wire_seconds)
+        return self.weather.compute_end(start, seconds) if label in COMPUTE else start + seconds
+
+    def recover(self) -> Process:
+        """A crash that is due: start again from the last checkpoint. The part of a restart that a wait hid is free."""
+        if self.weather.crash > self.clock.now:
+            return
+        self.lost = self.recorder.step.samples > 0
+        self.crashed(self.weather.crash)
+        start, up = self.clock.now, self.weather.restart()
+        if up > start:
+            yield self.clock.at(up)
+            self.recorder.upkeep("restart", start, up)
 
     def wait(self, label: str, until: float) -> Process:
         """Stand still until a moment (at once if it is past)."""
         start = self.clock.now
+        if self.settings.colocated and start <= self.weather.crash < until:  # the engines crash with it
+            yield self.clock.at(self.weather.crash)
+            self.recorder.upkeep("lost", start, self.clock.now, drawn=False)
+            yield from self.recover()
+            start = self.clock.now
         if until > start:
             yield self.clock.at(until)
             self.recorder.phase(label, start, until, None)
@@ -70,6 +108,7 @@ class Trainer:
         seconds of the log-prob pass are already done.
         """
         settings, training = self.settings, self.costs.training
+        yield from self.recover()
         lengths = self.ledger["prompt"][ids] + self.ledger["response"][ids]
         self._note(ids, int(lengths.sum()))
         yield from self.stage("other", self._controller_seconds(lengths), "controller")
@@ -92,6 +131,8 @@ class Trainer:
         yield from self._expose("train", *critic)
 
     def _rest_of_logprob(self, price: StepTime, early: float) -> Process:
+        if self.lost:
+            return
         early = min(early, price.seconds)
         self.recorder.step.early += early
         left = 1 - early / price.seconds if price.seconds else 1.0
@@ -103,8 +144,9 @@ class Trainer:
         for _ in range(self.settings.epochs):
             for price in prices:
                 yield from self._pass("train", price, track)
-                self.recorder.step.flops += price.flops
-                self.updates += training is self.costs.training
+                if not self.lost:
+                    self.recorder.step.flops += price.flops
+                    self.updates += training is self.costs.training
 
     def _critic(self, lengths: Ints) -> Generator[Event, Any, tuple[Awaited, Awaited]]:
         """The critic's part of the step; returns what the policy has to wait for: (values, critic's updates).
@@ -129,14 +171,15 @@ class Trainer:
     def _expose(self, label: str, until: float, sources: Mapping[str, float]) -> Process:
         """Wait under `label` for a model on other GPUs; the wait rests on what that model's seconds rest on."""
         start, whole = self.clock.now, sum(sources.values())
-        if until > start:
+        if until > start and not self.lost:
             yield self.clock.at(until)
             self.recorder.exposed(label, start, until)
             self.recorder.price({source: (until - start) * share / whole for source, share in sources.items() if whole})
 
     def _pass(self, label: str, price: StepTime, track: str = "trainer") -> Process:
-        self.recorder.price(price.sources)
-        yield from self.stage(label, price.seconds, track)
+        if not self.lost:
+            self.recorder.price(price.sources)
+            yield from self.stage(label, price.seconds, track)
 
     def _controller_seconds(self, lengths: Ints) -> float:
         """Fixed cost, one dispatch per worker-group call, and the batch through the driver."""

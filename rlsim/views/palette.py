@@ -54,6 +54,10 @@ MEMORY: Mapping[str, str] = MappingProxyType(
 )
 """Kinds of bytes on a GPU, in the order in which they are stacked."""
 _ENGINE_OTHER = ("absorbed MLA weights", "engine activations", "CUDA graphs", "engine asleep")
+UPKEEP: Mapping[str, str] = MappingProxyType(
+    {"checkpoint": "#44AA99", "evaluation": "#117733", "restart": "#CC3311", "lost": "#661100"}
+)
+FAULTS: Mapping[str, str] = MappingProxyType({"down": "#CC3311", "slow": "#EE7733"})
 LABELS: Mapping[str, str] = MappingProxyType(
     {
         "rollout": "rollout",
@@ -76,6 +80,11 @@ LABELS: Mapping[str, str] = MappingProxyType(
         "critic values": "critic values",
         "critic update": "critic update",
         "critic offload": "critic out",
+        "evaluation": "evaluation",
+        "restart": "restart after a crash",
+        "lost": "lost in a crash",
+        "down": "engine down",
+        "slow": "slow node or NIC",
     }
 )
 
@@ -84,8 +93,8 @@ SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
 def colour(name: str) -> str:
-    """Hex colour of a phase or a rollout-pool state; grey for anything else."""
-    return PHASES.get(name) or POOL.get(name) or "#666666"
+    """Hex colour of a phase, a rollout-pool state, upkeep or a fault; grey for anything else."""
+    return PHASES.get(name) or POOL.get(name) or UPKEEP.get(name) or FAULTS.get(name) or "#666666"
 
 
 def memory_group(part: str) -> str:

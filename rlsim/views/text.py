@@ -10,9 +10,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from rlsim import goodput
 from rlsim.api import Comparison
 from rlsim.views import memory, verdict
-from rlsim.views.palette import PHASES, colour, label
+from rlsim.views.palette import PHASES, UPKEEP, colour, label
 
 Summary = Mapping[str, Any]
 Cell = Callable[[Summary], str]
@@ -27,6 +28,7 @@ def summary(answer: Comparison) -> RenderableType:
     parts += [problem_text(s) for s in summaries if not s["feasible"]]
     parts += _list("Bottleneck", [f"{s['variant']}: {s['bottleneck']}" for s in summaries if s["feasible"]])
     parts += _list("Comparison", verdict.sentences(summaries))
+    parts += _list("Checkpoints", _checkpoints(summaries))
     parts += _list("Weight sync by strategy", _strategies(answer))
     shown = [s for s in summaries if s["feasible"]]
     parts += _list("Memory of one GPU over the step", [line for s in shown for line in memory.step_line(s)])
@@ -69,6 +71,15 @@ def _ledgers(shown: Sequence[Summary]) -> list[str]:
     return [f"{', '.join(names)}: {line}" for line, names in lines.items()]
 
 
+def _checkpoints(summaries: Sequence[Summary]) -> list[str]:
+    """What checkpoints cost and whether their interval is right; variants with the same answer share a line."""
+    lines: dict[str, list[str]] = {}
+    for one in summaries:
+        if one["feasible"] and (told := goodput.sentence(one)):
+            lines.setdefault(told, []).append(one["variant"])
+    return [f"{', '.join(names)}: {told}" for told, names in lines.items()]
+
+
 def show(renderable: RenderableType) -> None:
     """Print to standard output; in a pipe the width is fixed, so that nothing is cut."""
     console = Console(highlight=False, soft_wrap=False)
@@ -109,6 +120,7 @@ def _blocks(shown: Sequence[Summary]) -> list[list[tuple[str, str, Cell]]]:
         ("  p10-p90 of the prediction", "s", _interval),
     ]
     time += [(n, "s (share)", _phase(n)) for n in phases]
+    time += [(f"    of it {label(n)}", "s", _upkeep(n)) for n in UPKEEP if any(s["other_s"][n] > 0 for s in shown)]
     rates: list[tuple[str, str, Cell]] = [
         ("tokens/s/GPU", "", lambda s: f"{s['tokens_per_s_per_gpu']:.0f}"),
         ("busy: trainer / rollout", "%", lambda s: _pair(s["utilization"], "trainer", "rollout", 100)),
@@ -130,6 +142,8 @@ def _blocks(shown: Sequence[Summary]) -> list[list[tuple[str, str, Cell]]]:
             ("tokens wasted, of those generated", "%", lambda s: _share(s["tokens"], "wasted", "generated")),
             ("response drawn / trained", "tokens", lambda s: _pair(s["response_tokens"], "drawn", "trained")),
         ]
+    if any(s["goodput"] < 1 for s in shown):
+        rates.insert(1, ("goodput", "%", lambda s: f"{100 * s['goodput']:.1f}"))
     sync: list[tuple[str, str, Cell]] = [
         ("sync strategy", "", lambda s: str(s["weight_sync"]["strategy"])),
         ("sync moved, in all", "GB", lambda s: f"{s['weight_sync']['bytes_total'] / 1e9:,.0f}"),
@@ -157,6 +171,10 @@ def _phase(name: str) -> Cell:
         return f"{seconds:.1f} ({seconds / s['step_time_s']['mean']:.0%})" if seconds else "-"
 
     return cell
+
+
+def _upkeep(name: str) -> Cell:
+    return lambda s: f"{s['other_s'][name]:.1f}" if s["other_s"][name] else "-"
 
 
 def _interval(s: Summary) -> str:

@@ -17,14 +17,11 @@ REFUSED = [
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, precision: fp8, ", "trainer.precision = fp8", 12),
     ("rollout: {gpus: 8,", "rollout: {role: decode, gpus: 8,", "rollout.role = decode", 13),
     ("run: {steps: 3}", "weight_sync: {strategy: delta}", "weight_sync.strategy = delta", 14),
-    ("run: {steps: 3}", "run: {checkpoint_every: 20}", "run.checkpoint_every = 20", 14),
     ("run: {steps: 3}", "routing: round-robin", "routing = round-robin", 14),
     ("run: {steps: 3}", "remedies: {elastic: {below: 0.5}}", "remedies.elastic", 14),
     ("run: {steps: 3}", "faults: [{kind: engine-crash, at: 60 s}]", "faults[0]", 14),
     ("run: {steps: 3}", "weight_sync: {rebuild_group: true}", "weight_sync.rebuild_group = true", 14),
     ("run: {steps: 3}", "weight_sync: {flush_cache: false}", "weight_sync.flush_cache = false", 14),
-    ("run: {steps: 3}", "run: {checkpoint: {mode: async}}", "run.checkpoint.mode = async", 14),
-    ("run: {steps: 3}", "run: {eval: {every: 10, prompts: 500}}", "run.eval", 14),
 ]  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from rlsim.sim.faults import Fault
 from rlsim.sim.prices import Costs, Gpus
 from rlsim.sim.settings import Settings
 from rlsim.sim.surface import Surface
@@ -93,12 +94,27 @@ class Sync:
     floor_seconds: float = 0.0
 
     @property
+    def wire_seconds(self) -> float:
+        return self.transfer_seconds
+
+    @property
     def sources(self) -> Mapping[str, float]:
         return {"scaled": self.seconds}
 
     @property
     def alternatives(self) -> Mapping[str, float]:
         return {self.strategy: self.seconds}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    blocking_seconds: float = 0.0
+    background_seconds: float = 0.0
+    mode: str = "sync"
+    bytes_total: float = 1e12
+
+    def scaled(self, c: float) -> Checkpoint:
+        return replace(self, blocking_seconds=self.blocking_seconds * c, background_seconds=self.background_seconds * c)
 
 
 @dataclass(frozen=True)
@@ -134,6 +150,8 @@ class Hand:
     reward: Reward = field(default_factory=Reward)
     gpus: Gpus = field(default_factory=lambda: Gpus(8, 16, 24))
     copy_gpus: int = 1
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    faults: tuple[Fault, ...] = ()
 
     def costs(self) -> Costs:
         return Costs(
@@ -149,6 +167,8 @@ class Hand:
             peak_flops=1e15,
             hbm_bytes=80e9,
             copy_gpus=self.copy_gpus,
+            checkpoint=self.checkpoint,
+            faults=self.faults,
         )
 
     def scaled(self, c: float) -> Hand:
@@ -167,6 +187,8 @@ class Hand:
                 token_seconds=self.controller.token_seconds * c,
             ),
             reward=replace(self.reward, seconds_each=self.reward.seconds_each * c),
+            checkpoint=self.checkpoint.scaled(c),
+            faults=tuple(fault.scaled(c) for fault in self.faults),
         )
 
 

@@ -1,0 +1,38 @@
+"""Which steps are safe: saves every n steps, each safe from the moment its last byte is in the storage."""
+
+from __future__ import annotations
+
+from rlsim.sim.prices import Checkpoint
+
+
+class Checkpoints:
+    """The saves of a run. Before the first one a crash goes back to the beginning.
+
+    An asynchronous save stops the trainer for the copy to the host only; the next one waits for its last byte.
+    """
+
+    def __init__(self, every: int | None, cost: Checkpoint | None) -> None:
+        self._every = every if cost else None
+        self._cost = cost
+        self._free = 0.0  # the background writer is, from then on
+        self._safe = [(0, 0.0)]  # (steps done, safe from)
+
+    def due(self, done: int) -> bool:
+        """Whether the state after so many steps is saved."""
+        return self._every is not None and done % self._every == 0
+
+    def seconds(self, now: float) -> float:
+        """How long a save that begins now holds up the trainer."""
+        return self._cost.blocking_seconds + max(0.0, self._free - now) if self._cost else 0.0
+
+    def saved(self, done: int, now: float) -> None:
+        """The trainer goes on after a save of the state after so many steps."""
+        if self._cost:
+            self._free = now + self._cost.background_seconds
+            self._safe.append((done, self._free))
+
+    def restore(self, now: float) -> int:
+        """A crash: steps that the last safe checkpoint holds. A write under way is lost with its host."""
+        self._safe = [row for row in self._safe if row[1] <= now]
+        self._free = 0.0
+        return self._safe[-1][0]
