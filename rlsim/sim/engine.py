@@ -79,15 +79,19 @@ class Engine:
 
     # --- from outside -----------------------------------------------------------------------------
 
-    def under_way(self, now: float) -> tuple[float, int, int]:
-        """What of the planned stretch lies before `now`, whole iterations: (seconds, decoding sequences, tokens)."""
+    def under_way(self, now: float) -> tuple[float, float, int]:
+        """What of the planned stretch lies before `now`, whole iterations: (seconds, sequences · seconds, tokens)."""
         if self.end == inf:
-            return 0.0, 0, 0
+            return 0.0, 0.0, 0
         self.settle()
-        batch = self._iteration.decodes if self._iteration else self.batch
         steps = fitting_all(self._pieces, now + TOLERANCE * abs(now))
         kept = first_of(self._pieces, steps)
-        return (boundary(kept[-1], kept[-1][1]) if kept else self.t) - self.t, batch, steps * batch
+        if not kept:
+            return 0.0, 0.0, 0
+        seconds, first, decodes = boundary(kept[-1], kept[-1][1]) - self.t, 0.0, 0
+        if self._iteration:
+            first, decodes, steps = self._iteration.seconds, self._iteration.decodes, steps - 1
+        return seconds, first * decodes + (seconds - first) * self.batch, decodes + steps * self.batch
 
     def submit(self, request: Request, rank: Rank) -> bool:
         """Queue a request; whether it may be admitted at the next boundary, or surely not before something leaves."""
@@ -122,6 +126,10 @@ class Engine:
         """Nothing of the planned stretch happens: stand at the last boundary, to `plan` again."""
         self.settle()
         self.end = inf
+        if self._iteration and self._iteration.taken_over:
+            self._undo(self._iteration)
+        self._iteration = None
+        self.pace.rewind()
         for rank in self.prefilling:
             self._touch(rank)
 
@@ -194,7 +202,11 @@ class Engine:
     def record(self) -> None:
         """Enter the present batch into the timeline."""
         self.settle()
-        self.timeline.add(self.t, self.running, self.batch * self.k + self.contexts)
+        line = self.timeline
+        if self._iteration and self._iteration.taken_over:
+            line.add(self.t, self.running, line.kv_tokens[-1])
+        else:
+            line.add(self.t, self.running, self.batch * self.k + self.contexts)
 
     # --- decide -----------------------------------------------------------------------------------
 
@@ -215,16 +227,15 @@ class Engine:
             touched, self._touched, self.prefilling = self._touched, [], []
             for rank in touched:
                 self._decide(rank, k)
-        self._iteration = None
-        if self.prefilling or (self.moving and self.batch):
-            self._plan_mixed(k)
-        elif self.batch and not self._look_ahead(alone):
-            self._plan_jump(k)
-            self._quiet += 1
         line = self.timeline
         line.time.append(self.t)
         line.running.append(self.running)
         line.kv_tokens.append(self.batch * k + self.contexts)
+        if self.prefilling or (self.moving and self.batch):
+            self._plan_mixed(k)
+        elif self.batch and not self._look_ahead(alone):
+            self._steps = self._plan_jump(k, self.t)
+            self._quiet += 1
 
     def _touch(self, rank: Rank) -> None:
         if not rank.touched:
@@ -300,15 +311,40 @@ class Engine:
         self.safe = min(rank.safe for rank in self.ranks)
 
     def _plan_mixed(self, k: int) -> None:
-        """One iteration with prompt tokens or swaps."""
+        """One iteration with prompt tokens or swaps; and the jump that follows if nothing is to be decided between."""
         self._quiet, self._ahead = 0, NEAREST
         iteration = self._iteration = compose(self, k)
         self._steps = 1
-        self._pieces = [(self.t, 1, iteration.seconds, 0.0)]
-        self.end = self.t + iteration.seconds
+        first = (self.t, 1, iteration.seconds, 0.0)
+        self.end = end = self.t + iteration.seconds
+        if self._ends_all_prompts(iteration):
+            after = k + 1 if iteration.decodes else k
+            self._take_over(iteration, after)
+            self._steps += self._plan_jump(after, end)
+            self._pieces.insert(0, first)
+            self._quiet = 1
+        else:
+            self._pieces = [first]
 
-    def _plan_jump(self, k: int) -> None:
-        """Pure decode until the next batch change: a finish, or KV blocks that run out."""
+    def _ends_all_prompts(self, iteration: Iteration) -> bool:
+        """Whether after it every sequence decodes, none is done yet, and no rank can admit another."""
+        if self.moving or iteration.tokens == 0:
+            return False
+        for request, n in iteration.chunks:
+            if n < request.todo or request.done + 1 == request.response:
+                return False
+        prompts = 0
+        for rank in self.prefilling:
+            if rank.waiting and len(rank.running) < rank.slots:
+                return False
+            prompts += len(rank.prefilling)
+        return prompts == len(iteration.chunks)
+
+    def _plan_jump(self, start: int, t: float) -> int:
+        """Pure decode from iteration `start` at time t until the next batch change: a finish, or KV blocks run out.
+
+        Returns the iterations.
+        """
         finish = self._finish
         while finish[0] not in self.finishing:
             heappop(finish)
@@ -316,8 +352,11 @@ class Engine:
         if self.safe < stop:
             self._check_kv(stop)
             stop = min(stop, self.safe)
-        self._steps = stop - k
-        self._pieces, self.end = self.pace.pieces(k, stop, self.t, self.rows.joint[self.batch])
+        if stop <= start:
+            self._pieces = []
+            return 0
+        self._pieces, self.end = self.pace.pieces(start, stop, t, self.rows.joint[self.batch])
+        return stop - start
 
     # --- many finishes ahead ----------------------------------------------------------------------
 
@@ -359,7 +398,7 @@ class Engine:
         for rank in changed.values():
             self._count(rank, rank.safe_until())
         if self.end < inf:
-            self._plan_jump(self.k)
+            self._steps = self._plan_jump(self.k, self.t)
             self.end = schedule.times[schedule.next]  # the fleet knows it by this
 
     # --- play -------------------------------------------------------------------------------------
@@ -397,20 +436,21 @@ class Engine:
             for request in schedule.finished[i]:
                 request.done = request.response
             return schedule.finished[i]
-        n, stats, batch, iteration = self._steps, self.stats, self.batch, self._iteration
+        n, stats, t, iteration = self._steps, self.stats, self.t, self._iteration
+        done: list[Request] = []
         if iteration:
-            batch = iteration.decodes
-        seconds = self.end - self.t
-        stats.iterations += n
-        stats.jumps += 1
-        stats.busy_seconds += seconds
-        stats.batch_seconds += batch * seconds
-        stats.generated_tokens += batch * n
-        self.t, self.end = self.end, inf
-        if batch or not iteration:
+            done = self._play_iteration(iteration, n)
+            n, t = n - 1, self.t
+        if n:
+            batch, seconds = self.batch, self.end - t
+            stats.iterations += n
+            stats.busy_seconds += seconds
+            stats.batch_seconds += batch * seconds
+            stats.generated_tokens += batch * n
             self.k += n
+        stats.jumps += 1
+        self.t, self.end = self.end, inf
         k = self.k
-        done = self._took_over(iteration, k) if iteration else []
         finish = self._finish
         while finish and finish[0] <= k:
             for request in self.finishing.pop(heappop(finish), ()):
@@ -427,9 +467,38 @@ class Engine:
             self._keep(done, k)
         return done
 
-    def _took_over(self, iteration: Iteration, k: int) -> list[Request]:
-        """Take over the chunks of the iteration that just ended; those complete begin to decode."""
-        stats = self.stats
+    def _play_iteration(self, iteration: Iteration, n: int) -> list[Request]:
+        """Finish the iteration that the planned stretch, of n, begins with; returns the samples that are done."""
+        stats, decodes = self.stats, iteration.decodes
+        t = self.t + iteration.seconds
+        seconds = t - self.t
+        stats.iterations += 1
+        stats.busy_seconds += seconds
+        stats.batch_seconds += decodes * seconds
+        stats.generated_tokens += decodes
+        stats.prefill_tokens += iteration.tokens
+        stats.prefill_seconds += iteration.prefill_seconds
+        if iteration.again:
+            stats.reprefilled_tokens += iteration.again
+            stats.reprefill_seconds += iteration.prefill_seconds * (iteration.again / iteration.tokens)
+        if self.moving:
+            stats.swap_seconds += iteration.swap_seconds
+            for rank in self.moving:
+                rank.moved = 0
+            self.moving = []
+        self.t = t
+        if decodes:
+            self.k += 1
+        self._iteration = None
+        if not iteration.taken_over:
+            return self._end_chunks(iteration, self.k)
+        stats.generated_tokens += len(iteration.chunks)
+        if n > 1:
+            self.timeline.add(t, self.running, self.batch * self.k + self.contexts)
+        return []
+
+    def _end_chunks(self, iteration: Iteration, k: int) -> list[Request]:
+        """The chunks of the iteration that just ended; sequences whose prompt is complete begin to decode."""
         done: list[Request] = []
         first_tokens = 0
         for request, n in iteration.chunks:
@@ -447,22 +516,33 @@ class Engine:
                 continue
             rank.begin_decode(request, k)
             self._will_finish(request)
-        stats.generated_tokens += first_tokens
-        stats.prefill_tokens += iteration.tokens
-        stats.prefill_seconds += iteration.prefill_seconds
-        if iteration.again:
-            stats.reprefilled_tokens += iteration.again
-            stats.reprefill_seconds += iteration.prefill_seconds * (iteration.again / iteration.tokens)
-        if self.moving:
-            stats.swap_seconds += iteration.swap_seconds
-            for rank in self.moving:
-                rank.moved = 0
-            self.moving = []
+        self.stats.generated_tokens += first_tokens
         for rank in self.prefilling:
-            if not rank.touched:
-                rank.touched = True
-                self._touched.append(rank)
+            self._touch(rank)
         return done
+
+    def _take_over(self, iteration: Iteration, k: int) -> None:
+        """All chunks of the planned iteration, ahead of its end at boundary k: nothing else happens there."""
+        for request, _ in iteration.chunks:
+            request.todo = 0
+            request.rank.begin_decode(request, k)
+            self._will_finish(request)
+        for rank in self.prefilling:
+            rank.prefilling.clear()
+            self._count(rank, rank.safe_until())
+        self.prefilling = []
+        iteration.taken_over = True
+
+    def _undo(self, iteration: Iteration) -> None:
+        """The planned iteration does not happen after all."""
+        for request, n in iteration.chunks:
+            rank = request.rank
+            self._forget_finish(request)
+            rank.undo_prefill(request, n)
+            if rank not in self.prefilling:
+                self.prefilling.append(rank)
+        for rank in self.prefilling:
+            self._count(rank, rank.safe_until())
 
     # --- inside -----------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ class Iteration:
     decodes      sequences that decode in it
     chunks       (sample, prompt tokens)
     tokens       prompt tokens, `again` of them had been prefilled before
+    taken_over   whether the engine's state is already that of its end (but for the iteration count)
     """
 
     seconds: float
@@ -30,6 +31,7 @@ class Iteration:
     chunks: list[tuple[Request, int]]
     tokens: int
     again: int
+    taken_over: bool = False
 
 
 def compose(engine: Engine, k: int) -> Iteration:

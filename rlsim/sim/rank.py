@@ -264,21 +264,31 @@ class Rank:
         prompt, done, response = request.prompt, request.done, request.response
         context = request.context = prompt + done - k
         request.finish = k + response - done
-        request.prefilled = True
         self.b += 1
         self.contexts += context
         self.lengths += prompt + response
         self.offsets[context % self.block] += 1
 
+    def undo_prefill(self, request: Request, todo: int) -> None:
+        """As `begin_decode` had not been: `todo` tokens of its prompt are still to do."""
+        self._end_decode(request)
+        request.done -= 1
+        request.todo = todo
+        self.fixed += -(-(request.prompt + request.done) // self.block)
+        self.prefilling.append(request)
+
     def end_decode(self, request: Request) -> None:
         """Take a decoding sequence out of the batch; its KV is freed."""
+        self._end_decode(request)
+        self._leave(request)
+
+    def _end_decode(self, request: Request) -> None:
         context = request.context
         request.finish = NOT_RUNNING
         self.b -= 1
         self.contexts -= context
         self.lengths -= request.prompt + request.response
         self.offsets[context % self.block] -= 1
-        self._leave(request)
 
     def end_prefill(self, request: Request) -> None:
         """Take out a sequence whose prompt was being prefilled, or that is over with it."""
@@ -302,6 +312,7 @@ class Rank:
             self.end_prefill(request)
         else:
             request.done = request.response - (request.finish - k)
+            request.prefilled = True
             self.end_decode(request)
 
     def preempt(self, request: Request, k: int) -> int:
@@ -336,5 +347,6 @@ class Rank:
             if request.finish != NOT_RUNNING:
                 request.done = request.response - (request.finish - k)
                 request.finish = NOT_RUNNING
+                request.prefilled = True
         self.waiting.extendleft(reversed(self.running.values()))
         self.clear()

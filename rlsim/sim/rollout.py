@@ -143,7 +143,7 @@ class RolloutPool:
         for engine, weight in zip(self.fleet.engines, chain(self._weights, repeat(1.0)), strict=False):
             seconds, batch, tokens = engine.under_way(now)
             occupied += weight * (engine.stats.busy_seconds + seconds)
-            busy, batch_seconds, generated = busy + seconds, batch_seconds + batch * seconds, generated + tokens
+            busy, batch_seconds, generated = busy + seconds, batch_seconds + batch, generated + tokens
         return PoolCounts(
             busy=busy,
             prefill=stats.prefill_seconds - stats.reprefill_seconds,
