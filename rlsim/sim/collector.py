@@ -171,6 +171,8 @@ class Rollout:
 
     def _settle(self, stopped: list[Request]) -> None:
         """Groups that are not done are given up, or wait for a later rollout."""
+        if len(stopped) != sum(self.left.values()):
+            raise RuntimeError("a stopped rollout has samples that are nowhere")
         requests: dict[int, list[Request]] = {group: [] for group in sorted(self.left)}
         for request in stopped:
             requests[request.group].append(request)
