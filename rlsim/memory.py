@@ -21,7 +21,14 @@ from rlsim.memory_roles import (
     shared_moments,
     staying_states,
 )
-from rlsim.memory_trainer import offloadable, reference_bytes, resident_states, state_bytes, trainer_moments
+from rlsim.memory_trainer import (
+    master_share,
+    offloadable,
+    reference_bytes,
+    resident_states,
+    state_bytes,
+    trainer_moments,
+)
 from rlsim.sync_settings import sync_bucket
 
 if TYPE_CHECKING:
@@ -128,7 +135,9 @@ def host_memory(system: System) -> Breakdown:
     on_cpu = scenario.trainer.optimizer_device == "cpu"
     if on_cpu or (system.colocated and leaves["optimizer states"]):
         parts["optimizer states"] = gpus * states["optimizer states"]
-    gradients = states["optimizer states"] / 3 if on_cpu else 0.0
+    gradients = 0.0
+    if scenario.trainer.optimizer_device != "gpu":
+        gradients = states["optimizer states"] * (1 - master_share(system)) / 2  # as large as one moment
     if system.colocated and leaves["gradients"] and order.moves_gradients:
         gradients += states["gradients"]
     if gradients:

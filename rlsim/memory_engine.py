@@ -13,6 +13,7 @@ from rlsim.grids import EngineLayout
 from rlsim.lora import adapter_parameters, engine_keeps_base
 from rlsim.memory_lengths import sequence_lengths
 from rlsim.memory_report import Breakdown, EngineMemory
+from rlsim.memory_trainer import vision_bytes
 from rlsim.model import ModelSpec, kv_bytes
 from rlsim.slices import absorbed_bytes, engine_rank_bytes
 from rlsim.sync_settings import double_buffered, sync_bucket
@@ -127,6 +128,8 @@ def _fixed(system: System, part: RolloutPart, stage: int, resident: float) -> Fi
     lora = system.scenario.model.lora
     if lora is not None and engine_keeps_base(system.scenario):
         weights += 2.0 * adapter_parameters(m, lora) / part.layout.pp
+    if stage == 0:
+        weights += vision_bytes(system) / part.layout.attn_tp
     bucket = 0.0 if system.colocated else sync_bucket(system.scenario)
     return Fixed(
         weights=weights,

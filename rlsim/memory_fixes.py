@@ -276,6 +276,7 @@ def _host_changes(system: System) -> Iterator[Changes]:
         yield {"run.checkpoint": run.checkpoint.model_copy(update={"mode": "sync"})}
     if system.scenario.trainer.optimizer_device == "cpu":
         yield {"trainer.optimizer_device": "gpu"}
+        yield {"trainer.optimizer_device": "nvme"}
     if system.colocated:
         for name in ("params", "optimizer"):
             if getattr(system.scenario.offload, name):

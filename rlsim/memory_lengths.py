@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import ceil
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -19,14 +20,24 @@ def sequence_lengths(workload: Workload) -> SequenceLengths:
     """Mean and longest sequence: the caps of prompt and response, at most `total_tokens.max` (but a prompt that
     reaches it still gets one token of response).
     """
-    prompt, response = _spec_lengths(workload.prompt_tokens), _spec_lengths(workload.response_tokens)
+    text, response = spec_lengths(workload.prompt_tokens), spec_lengths(workload.response_tokens)
+    images = image_tokens(workload)
+    prompt = SequenceLengths(text.mean + images.mean, text.longest + images.longest)
     limit = float("inf") if workload.total_tokens is None else workload.total_tokens.max
     mean = prompt.mean + response.mean
     longest = min(prompt.longest + response.longest, max(limit, prompt.longest + 1))
     return SequenceLengths(min(mean, limit), int(longest))
 
 
-def _spec_lengths(spec: LengthSpec) -> SequenceLengths:
+def image_tokens(workload: Workload) -> SequenceLengths:
+    """Tokens that images add to a prompt: per_prompt·tokens, at most those of the next whole number of images."""
+    if workload.images is None:
+        return SequenceLengths(0.0, 0)
+    images = workload.images
+    return SequenceLengths(images.per_prompt * images.tokens, ceil(images.per_prompt) * images.tokens)
+
+
+def spec_lengths(spec: LengthSpec) -> SequenceLengths:
     """Mean and cap as written; what is not written comes from the fitted distribution. Lengths are whole tokens."""
     if spec.mean is not None and spec.distribution == "constant" and spec.max is None:
         return SequenceLengths(spec.mean, round(spec.mean))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rlsim.memory import asleep_bytes, process_parts
 from rlsim.memory_report import GIB, MemoryReport
 from rlsim.memory_roles import STATES, critic_beside, staying_parts
-from rlsim.memory_trainer import resident_states
+from rlsim.memory_trainer import master_share, resident_states
 from rlsim.roles import role_system, shares_trainer
 
 if TYPE_CHECKING:
@@ -131,8 +131,7 @@ def _policy(system: System, parts: Parts) -> dict[str, float]:
 
 def _adam(system: System, parts: Parts) -> dict[str, float]:
     """Optimizer states as fp32 master weights and two moments: 4 + 8 bytes of 12; fp32 storage is its own master."""
-    stored = system.trainer.backend == "fsdp2" and system.scenario.trainer.param_dtype == "fp32"
-    master = 0.0 if stored else 1 / 3
+    master = master_share(system)
     named: dict[str, float] = {}
     for role, size in parts.items():
         prefix = role.removesuffix("optimizer states")

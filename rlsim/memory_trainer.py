@@ -36,7 +36,10 @@ def state_bytes(system: System, stage: int) -> dict[str, float]:
     """Weights, gradients and optimizer states of one rank of a stage, wherever they lie: role -> bytes."""
     held, lora = train_params(system.model, system.trainer, stage), system.scenario.model.lora
     adapters = adapter_params(system.model, system.trainer, stage, lora) if lora is not None else None
-    return model_state_bytes(held, system.trainer, system.scenario.trainer, adapters)
+    parts = model_state_bytes(held, system.trainer, system.scenario.trainer, adapters)
+    if stage == 0:
+        parts["weights"] += vision_bytes(system) / (system.trainer.shard if system.trainer.shards_weights else 1)
+    return parts
 
 
 def model_state_bytes(
@@ -64,6 +67,17 @@ def model_state_bytes(
     gradients = owned if layout.zero_stage == 2 else whole
     weights = 2.0 * (stored.dense + stored.expert)
     return {"weights": weights, "gradients": gradient * gradients, "optimizer states": 12 * owned}
+
+
+def master_share(system: System) -> float:
+    """Share of Adam's states that fp32 masters are: 4 of 12 bytes, none of 8 where the stored weights are fp32."""
+    stored = system.trainer.backend == "fsdp2" and system.scenario.trainer.param_dtype == "fp32"
+    return 0.0 if stored else 1 / 3
+
+
+def vision_bytes(system: System) -> float:
+    """The frozen vision encoder in bf16, whole on every rank of the first stage that does not shard weights."""
+    return 0.0 if system.scenario.workload.images is None else 2.0 * system.profile.value("vision_parameters")
 
 
 def gathered_bytes(system: System, stage: int) -> float:

@@ -18,7 +18,7 @@ from rlsim.distributions import Array, UnreachableError
 from rlsim.errors import UserError
 from rlsim.scenario.lengths import MASS, SCORES, curve_of, mixture_table
 from rlsim.scenario.schema_lengths import LengthSpec, SecondsSpec
-from rlsim.scenario.schema_workload import Drift, Workload
+from rlsim.scenario.schema_workload import Drift, Images, Workload
 from rlsim.trace import Rows, read_trace, rows_of
 
 Ints = NDArray[np.int64]
@@ -196,7 +196,7 @@ class WorkloadLengths:
     `correlation` is that of response lengths within a group, of their normal scores; `limit` is the most tokens of
     prompt and response together, None for no limit. `assumptions` say what the scenario leaves open. `rows` draws from
     a trace of responses; `joint`: the prompts come from the same rows; `reward_seconds`: the rewards too. `drift`
-    changes the responses over the steps.
+    changes the responses over the steps. `images` come on top of the prompts.
     """
 
     prompts: int
@@ -210,6 +210,7 @@ class WorkloadLengths:
     joint: bool = False
     reward_seconds: bool = False
     drift: Drift | None = None
+    images: Images | None = None
 
 
 def workload_lengths(workload: Workload) -> WorkloadLengths:
@@ -235,6 +236,7 @@ def workload_lengths(workload: Workload) -> WorkloadLengths:
         joint=_joint(workload),
         reward_seconds=rewards_from_trace(workload),
         drift=workload.drift,
+        images=workload.images,
     )
 
 
@@ -284,10 +286,19 @@ def sample_batch(lengths: WorkloadLengths | Workload, rng: np.random.Generator, 
         prompt = known.prompt.sample(rng, known.prompts, 1, 0.0)[:, 0]
         response = known.response.multiplied(times)
         batch = Batch(prompt, response.sample(rng, known.prompts, known.group, known.correlation))
+    if known.images is not None:
+        batch = replace(batch, prompt_tokens=batch.prompt_tokens + _image_tokens(known.images, rng, known.prompts))
     if known.limit is None:
         return batch
     room = np.maximum(known.limit - batch.prompt_tokens, 1)[:, None]
     return replace(batch, response_tokens=np.minimum(batch.response_tokens, room))
+
+
+def _image_tokens(images: Images, rng: np.random.Generator, prompts: int) -> Ints:
+    """Tokens of the images of each prompt, int64[prompts]: of 1.5 images a prompt every other one has a second."""
+    whole = int(images.per_prompt)
+    count = whole + (rng.random(prompts) < images.per_prompt - whole)
+    return np.asarray(count * images.tokens, dtype=np.int64)
 
 
 def _times(known: WorkloadLengths, step: int) -> float:

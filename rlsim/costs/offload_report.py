@@ -18,7 +18,7 @@ from rlsim.lora import reference_is_base
 from rlsim.memory import measure
 from rlsim.memory_fixes import changed_system
 from rlsim.memory_report import GIB
-from rlsim.memory_trainer import offloadable, reference_bytes
+from rlsim.memory_trainer import master_share, offloadable, reference_bytes
 from rlsim.roles import shares_trainer
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ def _rows(system: System, one: SwitchRow, prefix: str, waits_out: str = "weight 
     """A row of the switch; Adam's states in two: 4 bytes of masters, 8 of moments (fp32 storage has no masters)."""
     names = {one.role: 1.0}
     if one.role == "optimizer states":
-        stored = system.trainer.backend == "fsdp2" and system.scenario.trainer.param_dtype == "fp32"
-        names = {"moments": 1.0} if stored else {"master weights": 1 / 3, "moments": 2 / 3}
+        master = master_share(system)
+        names = {"master weights": master, "moments": 1 - master} if master else {"moments": 1.0}
     elif one.role == "parameters":
         names = {"trainer weights" if not prefix else "weights": 1.0}
     for name, share in names.items():

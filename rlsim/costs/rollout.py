@@ -12,6 +12,7 @@ from rlsim.costs import speculative, surface_table
 from rlsim.costs.engine_step import EngineShape
 from rlsim.costs.kernels.tables import Floats
 from rlsim.costs.surface_table import SurfaceTable
+from rlsim.costs.vision import with_images
 from rlsim.dtypes import BYTES
 from rlsim.errors import UserError
 from rlsim.lora import engine_keeps_base
@@ -110,6 +111,7 @@ def engine_surface(system: System, part: RolloutPart, kv_capacity_tokens: int) -
     surface = surface_from(tables[0], system.profile, part, kv_capacity_tokens, system.model.num_layers, adapters)
     if entry.speculative is not None:
         surface = _speculating(surface, tables, entry.speculative, system, part)
+    surface = with_images(surface, system, part)
     return _with_swap(surface, system, part) if entry.preemption == "swap" else surface
 
 

@@ -32,6 +32,7 @@ TRAINING: Rules = {
     "imbalance": COMPUTE,
     "optimizer": (("optimizer_hbm_efficiency", -1),),
     "reference_in": (("host_link_rate", -1),),
+    "vision": (("vision_parameters", 1),),
 }
 UPDATE: Rules = {**TRAINING, "fixed": (("update_fixed_s", 1),)}
 LOGPROB: Rules = {**TRAINING, "fixed": (("logprob_fixed_s", 1),)}

@@ -23,6 +23,7 @@ from rlsim.costs.training_floor import floor_seconds, model_flops
 from rlsim.costs.training_packing import Ints, MicroBatches, Rules, micro_batches
 from rlsim.costs.training_sharding import once_per_update, update_traffic
 from rlsim.costs.training_times import PARTS, EndTimes, LayerTimes
+from rlsim.costs.vision import encoder_seconds
 from rlsim.lora import reference_is_base
 from rlsim.memory_trainer import reference_bytes
 
@@ -69,6 +70,7 @@ class TrainingCosts:
     def __init__(self, system: System, kernels: TrainingKernels) -> None:
         self.case: Case = case_of(system, kernels)
         self.reference_in = 0.0 if reference_is_base(system.scenario) else reference_seconds(system)
+        self.vision_sample = encoder_seconds(system, 1)
         self.kinds, self.counts = self.case.kinds()
 
     def update(self, lengths: Ints) -> StepTime:
@@ -106,6 +108,8 @@ class TrainingCosts:
                 case, self._traffic, (schedule.last_backward, schedule.first_forward), batch.count
             )
             parts["optimizer"] = self._optimizer
+        if self.vision_sample:
+            parts["vision"] = self.vision_sample * len(lengths)
         flops = model_flops(case, lengths, train)
         return StepTime(
             seconds=float(sum(parts.values())),

@@ -17,7 +17,8 @@ def optimizer_seconds(case: Case, stage: int) -> float:
 
     Per parameter 24 B of fp32 states both ways, the gradient read twice (norm, then step), the bf16 weight written
     (fp32 storage is the master itself). On the host: gradient down and weight up over the host link in turn with the
-    step, which streams the node's memory shared by its GPUs.
+    step, which streams the node's memory shared by its GPUs. On NVMe the states are read and written through the node's
+    drives while it does (ZeRO-Infinity): the slower of the two.
     """
     local = local_parameters(case, stage)
     g = case.gradient_bytes
@@ -25,8 +26,10 @@ def optimizer_seconds(case: Case, stage: int) -> float:
     if case.options.optimizer_device == "gpu":
         return states / (case.gpu.hbm_bandwidth * case.profile.value("optimizer_hbm_efficiency"))
     link = min(case.gpu.host_link_bandwidth, case.profile.value("host_link_rate"))
-    memory = case.profile.value("node_host_bandwidth") / case.layout.gpus_per_node
-    return local * (g + ACTIVATION) / link + states / memory
+    step = states / (case.profile.value("node_host_bandwidth") / case.layout.gpus_per_node)
+    if case.options.optimizer_device == "nvme":
+        step = max(step, local * STATE_BYTES / (case.profile.value("nvme_rate") / case.layout.gpus_per_node))
+    return local * (g + ACTIVATION) / link + step
 
 
 def local_parameters(case: Case, stage: int) -> float:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rlsim.catalog.switch_orders import order_of
 from rlsim.distributions import UnreachableError
+from rlsim.memory_lengths import image_tokens
 from rlsim.scenario.lengths import curve_of, mixture_table
 from rlsim.scenario.policies import POLICIES, unused_keys
 from rlsim.scenario.pool_checks import POOL_CHECKS
@@ -156,6 +157,8 @@ def lengths_have_a_cap(s: Scenario) -> Iterator[Complaint]:
 
 def lengths_fit_total(s: Scenario) -> Iterator[Complaint]:
     limit, longest = s.workload.total_tokens, s.workload.prompt_tokens.max
+    if longest is not None:
+        longest += image_tokens(s.workload).longest
     if limit is not None and longest is not None and longest >= limit.max:
         yield _wrong(
             "workload.total_tokens.max",

@@ -27,9 +27,7 @@ def _other_than(*modelled: Any) -> Refused:
 NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("cluster.links", lambda s: s.cluster.links, _given),
     ("cluster.oversubscription", lambda s: s.cluster.oversubscription, _other_than(1.0)),
-    ("workload.images", lambda s: s.workload.images, _given),
     ("workload.turns", lambda s: s.workload.turns, _given),
-    ("trainer.optimizer_device", lambda s: s.trainer.optimizer_device, _other_than("gpu", "cpu")),
     ("trainer.precision", lambda s: s.trainer.precision, _other_than("bf16")),
     ("rollout.role", lambda s: next((e.role for e in s.rollout if e.role != "mixed"), "mixed"), _other_than("mixed")),
     ("routing", lambda s: s.routing, _other_than("least-loaded")),

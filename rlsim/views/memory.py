@@ -12,7 +12,7 @@ from rlsim.views.palette import label
 Summary = Mapping[str, Any]
 
 
-def step_line(summary: Summary) -> list[str]:
+def step_lines(summary: Summary) -> list[str]:
     """One line per role: GiB in every phase of the step in its order, the peak and its cause."""
     lines = []
     for peak in summary["memory_peak"] or ():
@@ -20,7 +20,7 @@ def step_line(summary: Summary) -> list[str]:
         told: dict[str, float] = {}
         for row in rows:
             told.setdefault(row["phase"], sum(row["parts_gib"].values()))
-        lines.append(_line(summary["variant"], peak, told))
+        lines.append(_line(peak, told))
     return lines
 
 
@@ -29,15 +29,19 @@ def check_lines(occupancies: Sequence[Occupancy], peaks: Sequence[Summary]) -> l
     found = []
     for role, peak in zip(occupancies, peaks, strict=True):
         told = {state: sum(parts.values()) / GIB for state, parts in role.states.items()}
-        found.append(_line("", peak, told))
+        found.append(_line(peak, told))
     return found
 
 
-def _line(variant: str, peak: Summary, told: Mapping[str, float]) -> str:
-    name = " ".join(word for word in (variant, peak["role"] + " GPU") if word)
+def _line(peak: Summary, told: Mapping[str, float]) -> str:
     phases = ", ".join(f"{label(phase)} {gib:.1f}" for phase, gib in told.items())
-    text = f"{name}: {phases} GiB; peak {peak['gib']:.1f} of {peak['hbm_gib']:.1f} GiB"
+    text = f"{peak['role']} GPU: {phases} GiB; peak {peak['gib']:.1f} of {peak['hbm_gib']:.1f} GiB"
     return f"{text} in {label(peak['moment'])}: {peak['cause']}"
+
+
+def ledger_of(summary: Summary) -> list[str]:
+    """`ledger_lines` of a co-located variant; nothing on two pools."""
+    return [] if summary["offload_ledger"] is None else ledger_lines(summary["offload_ledger"])
 
 
 def ledger_lines(ledger: Summary) -> list[str]:

@@ -31,8 +31,8 @@ def summary(answer: Comparison) -> RenderableType:
     parts += _list("Checkpoints", _checkpoints(summaries))
     parts += _list("Weight sync by strategy", _strategies(answer))
     shown = [s for s in summaries if s["feasible"]]
-    parts += _list("Memory of one GPU over the step", [line for s in shown for line in memory.step_line(s)])
-    parts += _list("Offload ledger", _ledgers(shown))
+    parts += _list("Memory of one GPU over the step", _by_line(shown, memory.step_lines))
+    parts += _list("Offload ledger", _by_line(shown, memory.ledger_of))
     shared = [a for s in summaries for a in (s["assumptions"] or [])]
     parts += _list("Assumed", list(dict.fromkeys(shared)), "dim")
     return Group(*parts)
@@ -61,13 +61,12 @@ def _strategies(answer: Comparison) -> list[str]:
     return [f"{', '.join(names)}: {times}" for times, names in lines.items()]
 
 
-def _ledgers(shown: Sequence[Summary]) -> list[str]:
-    """The ledger of the co-located variants; those that say the same share a line."""
+def _by_line(shown: Sequence[Summary], lines_of: Callable[[Summary], list[str]]) -> list[str]:
+    """Lines of each variant; those that say the same share a line."""
     lines: dict[str, list[str]] = {}
     for one in shown:
-        if one["offload_ledger"] is not None:
-            for line in memory.ledger_lines(one["offload_ledger"]):
-                lines.setdefault(line, []).append(one["variant"])
+        for line in lines_of(one):
+            lines.setdefault(line, []).append(one["variant"])
     return [f"{', '.join(names)}: {line}" for line, names in lines.items()]
 
 

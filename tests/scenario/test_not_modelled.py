@@ -10,10 +10,8 @@ from .text import BASE, changed
 
 REFUSED = [
     ("nic: 50 GB/s", "oversubscription: 2.0", "cluster.oversubscription = 2.0", 3),
-    ("  prompts: 32", "  images: {per_prompt: 2, tokens: 1200}\n  prompts: 32", "workload.images", 5),
     ("  prompts: 32", "  turns: {count: {mean: 4, max: 9}, tokens: {mean: 300, max: 2048}, observation_tokens: 200, "
      "wait: {mean: 3 s, p99: 30 s}, kv: drop, workers: 512, timeout: 60 s}\n  prompts: 32", "workload.turns", 5),
-    ("trainer: {gpus: 8, ", "trainer: {gpus: 8, optimizer_device: nvme, ", "trainer.optimizer_device = nvme", 12),
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, precision: fp8, ", "trainer.precision = fp8", 12),
     ("rollout: {gpus: 8,", "rollout: {role: decode, gpus: 8,", "rollout.role = decode", 13),
     ("run: {steps: 3}", "weight_sync: {strategy: delta}", "weight_sync.strategy = delta", 14),
