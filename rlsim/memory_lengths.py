@@ -20,7 +20,8 @@ def sequence_lengths(workload: Workload) -> SequenceLengths:
     """Mean and longest sequence: the caps of prompt and response, at most `total_tokens.max` (but a prompt that
     reaches it still gets one token of response).
     """
-    text, response = spec_lengths(workload.prompt_tokens), spec_lengths(workload.response_tokens)
+    text = spec_lengths(workload.prompt_tokens, "prompt_tokens")
+    response = spec_lengths(workload.response_tokens)
     images = image_tokens(workload)
     prompt = SequenceLengths(text.mean + images.mean, text.longest + images.longest)
     limit = float("inf") if workload.total_tokens is None else workload.total_tokens.max
@@ -37,13 +38,16 @@ def image_tokens(workload: Workload) -> SequenceLengths:
     return SequenceLengths(images.per_prompt * images.tokens, ceil(images.per_prompt) * images.tokens)
 
 
-def spec_lengths(spec: LengthSpec) -> SequenceLengths:
-    """Mean and cap as written; what is not written comes from the fitted distribution. Lengths are whole tokens."""
+def spec_lengths(spec: LengthSpec, column: str = "response_tokens") -> SequenceLengths:
+    """Mean and cap as written; what is not written comes from the fitted distribution, or the column of the trace.
+
+    Lengths are whole tokens.
+    """
     if spec.mean is not None and spec.distribution == "constant" and spec.max is None:
         return SequenceLengths(spec.mean, round(spec.mean))
     if spec.mean is not None and spec.max is not None:
         return SequenceLengths(spec.mean, int(spec.max))
     from rlsim.workload import length_model
 
-    fitted = length_model(spec)
+    fitted = length_model(spec, column=column)
     return SequenceLengths(float(fitted.mean), int(fitted.max))

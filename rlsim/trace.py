@@ -68,8 +68,9 @@ def read_trace(path: str) -> Trace:
     frame = _table(path)
     if not len(frame):
         raise UserError("the trace has no rows", file=path, fix="one row per sample")
-    columns = {name: _numbers(frame, name, path) for name in LEAST if name in frame.columns}
-    return Trace(path, columns, _prompt_numbers(frame, path), tuple(str(name) for name in frame.columns))
+    first = _first_line(path)
+    columns = {name: _numbers(frame, name, path, first) for name in LEAST if name in frame.columns}
+    return Trace(path, columns, _prompt_numbers(frame, path, first), tuple(str(name) for name in frame.columns))
 
 
 def _table(path: str) -> pd.DataFrame:
@@ -99,7 +100,15 @@ def _remarks(path: str) -> int:
         return sum(1 for _ in takewhile(lambda line: line.startswith("#"), lines))
 
 
-def _numbers(frame: pd.DataFrame, name: str, path: str) -> Array:
+def _first_line(path: str) -> int | None:
+    """Line of the first row in a text file that has a row a line."""
+    kind = Path(path).suffix.lower()
+    if kind == ".parquet":
+        return None
+    return _remarks(path) + 2 if kind == ".csv" else 1
+
+
+def _numbers(frame: pd.DataFrame, name: str, path: str, first: int | None) -> Array:
     """A column as numbers; the first row that holds none, or an impossible one, is named."""
     import pandas as pd
 
@@ -118,12 +127,13 @@ def _numbers(frame: pd.DataFrame, name: str, path: str) -> Array:
         raise UserError(
             f"{name} is {str(cells.iloc[row])!r} in row {row + 1}{rest}",
             file=path,
+            line=None if first is None else first + row,
             fix=f"a number from {least:g} to {MOST:g} in every row",
         )
     return values
 
 
-def _prompt_numbers(frame: pd.DataFrame, path: str) -> Ints | None:
+def _prompt_numbers(frame: pd.DataFrame, path: str, first: int | None) -> Ints | None:
     import pandas as pd
 
     if PROMPT not in frame.columns:
@@ -133,9 +143,12 @@ def _prompt_numbers(frame: pd.DataFrame, path: str) -> Ints | None:
     except (TypeError, ValueError):
         raise UserError(f"{PROMPT} is not one value a row", file=path, fix="a number or a text in every row") from None
     if (numbers < 0).any():
-        row = int(np.argmax(numbers < 0)) + 1
+        row = int(np.argmax(numbers < 0))
         raise UserError(
-            f"{PROMPT} is missing in row {row}", file=path, fix="a prompt_id in every row, or no such column"
+            f"{PROMPT} is missing in row {row + 1}",
+            file=path,
+            line=None if first is None else first + row,
+            fix=f"{PROMPT} in every row, or no such column",
         )
     return np.asarray(numbers, dtype=np.int64)
 

@@ -224,6 +224,13 @@ def workload_lengths(workload: Workload) -> WorkloadLengths:
         correlation = DEFAULT_CORRELATION
         if workload.group_size > 1:
             texts.append(f"correlation of response lengths within a group: {DEFAULT_CORRELATION}")
+    rows = _rows(workload)
+    if rows is not None and workload.turns is None:
+        texts += [
+            f"{name} of the trace are not played: every sample is one turn"
+            for name in ("turns", "environment_seconds")
+            if name in rows.trace.columns
+        ]
     return WorkloadLengths(
         prompts=workload.prompts,
         group=workload.group_size,
@@ -232,7 +239,7 @@ def workload_lengths(workload: Workload) -> WorkloadLengths:
         correlation=correlation,
         limit=None if workload.total_tokens is None else workload.total_tokens.max,
         assumptions=tuple(texts),
-        rows=_rows(workload),
+        rows=rows,
         joint=_joint(workload),
         reward_seconds=rewards_from_trace(workload),
         drift=workload.drift,

@@ -377,3 +377,12 @@ def test_a_budget_below_nothing_is_nothing_and_what_is_needed_says_so() -> None:
     assert problem.have == 0.0
     assert f"{(problem.need - problem.have) / 2**30:.1f} GiB too much" in problem.by
     assert "would leave" in next(p for p in check_memory(s).problems if p.role == "rollout").fix
+
+
+def test_prompts_of_a_trace_are_its_prompts(tmp_path):
+    """Prompts of 10 and 30 tokens, responses of 100 and 900: on average 20 + 500, at most 30 + 900."""
+    path = tmp_path / "trace.csv"
+    path.write_text("prompt_id,prompt_tokens,response_tokens\n0,10,100\n1,30,900\n")
+    lengths = {"trace": str(path)}
+    s = case(QWEN7, {"gpus": 8}, workload={"prompt_tokens": lengths, "response_tokens": lengths})
+    assert sequence_lengths(s.workload) == (520.0, 930)

@@ -96,6 +96,15 @@ def test_rows_are_drawn_jointly(tmp_path: Path, group_size: int, changes: dict[s
     assert (batch.environment_seconds == 2.0 * batch.turns).all()
 
 
+def test_turns_of_a_trace_are_not_ignored_silently(tmp_path: Path) -> None:
+    path = tmp_path / "lengths.csv"
+    _trace(path)
+    texts = workload_lengths(_workload(path)).assumptions
+    assert texts == tuple(
+        f"{name} of the trace are not played: every sample is one turn" for name in ("turns", "environment_seconds")
+    )
+
+
 def test_a_group_of_one_is_a_row(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_text("prompt_tokens,response_tokens\n10,500\n20,30\n30,900\n")
@@ -151,6 +160,14 @@ def test_mistakes_in_traces(tmp_path: Path, name: str, text: str, says: str) -> 
     with pytest.raises(UserError, match=says) as caught:
         read_trace(str(tmp_path / name))
     assert caught.value.file == str(tmp_path / name)
+
+
+def test_a_mistake_in_a_row_has_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "remarks.csv"
+    path.write_text("# a remark\nprompt_id,response_tokens\n0,5\n0,many\n")
+    with pytest.raises(UserError) as caught:
+        read_trace(str(path))
+    assert str(caught.value).startswith(f"{path}:4: response_tokens is 'many' in row 2. Fix: ")
 
 
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ WHOLE: frozenset[Path] = frozenset(
         ("workload", "prompt_tokens"),
         ("workload", "response_tokens"),
         ("workload", "reward", "seconds"),
+        ("workload", "drift"),
         ("workload", "turns", "count"),
         ("workload", "turns", "tokens"),
         ("workload", "turns", "observation_tokens"),
