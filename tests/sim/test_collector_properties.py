@@ -64,6 +64,8 @@ def remedies(draw: st.DrawFn) -> Remedies:
         refill=draw(st.sampled_from([None, "batch", "replace", "double", "fetch"])),
         fetch=draw(st.sampled_from([None, 1, 5])),
         max_batches=10_000,
+        consolidate=draw(st.sampled_from([None, None, 0.3])),
+        early_logprob=True,
     )
 
 
