@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -64,7 +65,7 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         reference=replica_costs(system, "reference", kernels_of),
         reward_model=replica_costs(system, "reward_model", kernels_of),
         scoring=scoring_passes(system, kernels_of),
-        copy_gpus=_copy_gpus(system.trainer),
+        copy_gpus=copy_gpus(system.trainer),
         kinds=_kinds(system, memory),
         first_sync=first_sync_cost(system),
         hourly=hourly,
@@ -95,7 +96,7 @@ def _kinds(system: System, memory: MemoryReport) -> tuple[EngineKind, ...]:
     )
 
 
-def _copy_gpus(layout: TrainLayout) -> int:
+def copy_gpus(layout: TrainLayout) -> int:
     """Trainer GPUs that one forward pass needs: a stage's GPUs, for all stages; with sharded weights all shards."""
     dense = layout.tp * max(layout.cp * layout.ulysses, layout.shard if layout.shards_weights else 1)
     experts = layout.ep * layout.etp * (layout.expert_shard if layout.shards_weights else 1)
@@ -163,8 +164,28 @@ def _gpus(system: System) -> Gpus:
     return Gpus(trainer=system.trainer.gpus, rollout=rollout, total=system.gpus)
 
 
+def _of_remedies(system: System) -> Iterator[str]:
+    """What the remedies of the long tail take for granted."""
+    scenario = system.scenario
+    over, together = scenario.remedies.over_sampling, scenario.remedies.consolidate
+    if scenario.workload.dynamic_sampling is not None:
+        yield "whether the rewards of a group differ does not depend on the lengths of its answers"
+    if scenario.schedule == "async":
+        return
+    if over is not None and over.unfinished == "tail-batch":
+        yield "an answer that begins again gets as long as it would have been"
+    if together is not None:
+        yield "consolidation: contexts that move are prefilled again, their KV is not moved"
+        if together.early_logprob and scenario.placement == "colocated" and scenario.workload.logprob != "rollout":
+            gpus = copy_gpus(system.trainer)
+            yield (
+                "early log-probs: after one whole onload the freed GPUs do their share of the trainer's pass, in "
+                f"copies of the model on {gpus} of {system.trainer.gpus} GPUs"
+            )
+
+
 def _assumptions(system: System, lengths: WorkloadLengths, surfaces: list[Surface]) -> tuple[str, ...]:
-    notes = [*system.assumptions, *lengths.assumptions]
+    notes = [*system.assumptions, *lengths.assumptions, *_of_remedies(system)]
     for surface in surfaces:
         notes += surface.notes
     return tuple(dict.fromkeys(notes))
