@@ -129,9 +129,9 @@ def _data(lengths: Array, cap: float) -> _Data:
 def _fits(data: _Data, top: float, path: str, column: str) -> tuple[LengthFit, ...]:
     if len(data.values) < DISTINCT:
         raise UserError(
-            f"{column} has {len(data.values)} different lengths below the cap, too few to fit",
+            f"different lengths of {column} below the cap: {len(data.values)}, too few to fit",
             file=path,
-            fix=f"at least {DISTINCT}, or a smaller part at the cap",
+            fix=f"at least {DISTINCT} of them",
         )
     fits = [fit for name in _FAMILIES if (fit := _fit(name, data, top)) is not None]
     level = min((fit.aic for fit in fits), default=0.0) + LEVEL

@@ -7,6 +7,7 @@ whole sample. CSV, JSONL or parquet; other columns are ignored.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -78,7 +79,7 @@ def _table(path: str) -> pd.DataFrame:
 
     readers: dict[str, Callable[[str], Any]] = {
         ".parquet": pd.read_parquet,
-        ".csv": lambda name: pd.read_csv(name, skiprows=_remarks(name), skipinitialspace=True),
+        ".csv": lambda name: pd.read_csv(name, skiprows=_remarks(name), skipinitialspace=True, index_col=False),
         ".jsonl": lambda name: pd.read_json(name, lines=True),
         ".json": lambda name: pd.read_json(name, lines=True),
     }
@@ -86,10 +87,12 @@ def _table(path: str) -> pd.DataFrame:
     if reader is None:
         raise UserError("unknown kind of trace", file=path, fix="a .parquet, .csv or .jsonl file")
     try:
-        frame = reader(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # more fields than the header has
+            frame = reader(path)
     except FileNotFoundError:
         raise UserError("no such trace", file=path, fix="a path relative to the scenario file") from None
-    except (ValueError, OSError, TypeError, AttributeError, KeyError, RecursionError) as error:
+    except (ValueError, OSError, TypeError, AttributeError, KeyError, RecursionError, Warning) as error:
         raise UserError(f"the trace cannot be read: {' '.join(str(error).split())}", file=path) from None
     return frame if isinstance(frame, pd.DataFrame) else frame.to_frame()
 

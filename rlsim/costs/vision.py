@@ -43,7 +43,7 @@ def with_images(surface: Surface, system: System, part: RolloutPart) -> Surface:
     if work.images is None:
         return surface
     images = image_tokens(work).mean
-    share = images / (spec_lengths(work.prompt_tokens).mean + images)
+    share = images / (spec_lengths(work.prompt_tokens, "prompt_tokens").mean + images)
     rate = part.pool.gpu.peak_flops["bf16"] * system.profile.value("vision_efficiency") * part.layout.attn_tp
     each = share * encoder_flops(system.profile) / rate
     return replace(
