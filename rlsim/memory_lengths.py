@@ -24,6 +24,10 @@ def sequence_lengths(workload: Workload) -> SequenceLengths:
     response = spec_lengths(workload.response_tokens)
     images = image_tokens(workload)
     prompt = SequenceLengths(text.mean + images.mean, text.longest + images.longest)
+    if workload.turns is not None:
+        from rlsim.workload import workload_lengths
+
+        response = response._replace(mean=float(workload_lengths(workload).response.mean))
     limit = float("inf") if workload.total_tokens is None else workload.total_tokens.max
     mean = prompt.mean + response.mean
     longest = min(prompt.longest + response.longest, max(limit, prompt.longest + 1))

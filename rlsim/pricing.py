@@ -13,6 +13,7 @@ from rlsim.costs.checkpoint import checkpoint_cost
 from rlsim.costs.controller import ControllerCosts, controller_costs
 from rlsim.costs.faults import fault_costs
 from rlsim.costs.kernels import kernels_for
+from rlsim.costs.kv_transfer import kv_transfer
 from rlsim.costs.offload import switch_cost
 from rlsim.costs.offload_report import offload_report
 from rlsim.costs.reward import reward_costs
@@ -21,7 +22,7 @@ from rlsim.costs.rollout import engine_surface
 from rlsim.costs.spreads import Typical, phase_spreads
 from rlsim.costs.switch_ledger import SwitchCost
 from rlsim.costs.training import TrainingCosts
-from rlsim.costs.transfer import SyncCost, first_sync_cost, weight_sync_cost
+from rlsim.costs.transfer import SyncCost, weight_sync_cost
 from rlsim.grids import TrainLayout
 from rlsim.memory import MemoryReport
 from rlsim.memory_timeline import occupancies
@@ -66,8 +67,9 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         reward_model=replica_costs(system, "reward_model", kernels_of),
         scoring=scoring_passes(system, kernels_of),
         copy_gpus=copy_gpus(system.trainer),
+        engine_roles=tuple(part.entry.role for part in system.rollout),
+        kv_transfer=kv_transfer(system),
         kinds=_kinds(system, memory),
-        first_sync=first_sync_cost(system),
         hourly=hourly,
         occupancy=occupancies(system, memory),
         offload=offload_report(system, switch, critic),

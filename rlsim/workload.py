@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,9 @@ from rlsim.scenario.lengths import MASS, SCORES, curve_of, mixture_table
 from rlsim.scenario.schema_lengths import LengthSpec, SecondsSpec
 from rlsim.scenario.schema_workload import Drift, Images, Workload
 from rlsim.trace import Rows, read_trace, rows_of
+
+if TYPE_CHECKING:
+    from rlsim.turns import TurnModel, TurnPlans
 
 Ints = NDArray[np.int64]
 
@@ -179,7 +183,7 @@ class Batch:
     """What one step has to do: `prompt_tokens` int64[prompts], `response_tokens` int64[prompts, group].
 
     From a trace that has them, of the same rows as the responses: `reward_seconds` and `environment_seconds`
-    float64[prompts, group], `turns` int64[prompts, group].
+    float64[prompts, group], `turns` int64[prompts, group]. `plan`: the turns of every sample, where there are several.
     """
 
     prompt_tokens: Ints
@@ -187,6 +191,7 @@ class Batch:
     reward_seconds: Array | None = None
     environment_seconds: Array | None = None
     turns: Ints | None = None
+    plan: TurnPlans | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,12 +216,16 @@ class WorkloadLengths:
     reward_seconds: bool = False
     drift: Drift | None = None
     images: Images | None = None
+    turns: TurnModel | None = None
 
 
 def workload_lengths(workload: Workload) -> WorkloadLengths:
     """The length distributions of a workload."""
+    from rlsim.turns import total_tokens, turn_model
+
     prompt = length_model(workload.prompt_tokens, None, "prompt_tokens")
-    response = length_model(workload.response_tokens)
+    turns = turn_model(workload)
+    response = length_model(workload.response_tokens) if turns is None else total_tokens(turns)
     texts = [f"prompt lengths: {text}" for text in prompt.assumptions]
     texts += [f"response lengths: {text}" for text in response.assumptions]
     correlation = workload.group_correlation if workload.group_correlation is not None else response.correlation
@@ -244,6 +253,7 @@ def workload_lengths(workload: Workload) -> WorkloadLengths:
         reward_seconds=rewards_from_trace(workload),
         drift=workload.drift,
         images=workload.images,
+        turns=turns,
     )
 
 
@@ -286,7 +296,7 @@ def growth(drift: Drift | None, step: int) -> float:
 def sample_batch(lengths: WorkloadLengths | Workload, rng: np.random.Generator, step: int) -> Batch:
     """The samples of one step; steps count from the first measured one."""
     known = workload_lengths(lengths) if isinstance(lengths, Workload) else lengths
-    times = _times(known, step)
+    times = _times(known, step) if known.turns is None else 1.0
     if known.rows is not None:
         batch = _from_trace(known, known.rows, rng, times)
     else:
@@ -295,6 +305,8 @@ def sample_batch(lengths: WorkloadLengths | Workload, rng: np.random.Generator, 
         batch = Batch(prompt, response.sample(rng, known.prompts, known.group, known.correlation))
     if known.images is not None:
         batch = replace(batch, prompt_tokens=batch.prompt_tokens + _image_tokens(known.images, rng, known.prompts))
+    if known.turns is not None:
+        return known.turns.with_turns(batch, rng, known.limit, growth(known.drift, step))
     if known.limit is None:
         return batch
     room = np.maximum(known.limit - batch.prompt_tokens, 1)[:, None]

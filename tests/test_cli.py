@@ -66,7 +66,6 @@ CONTRACT = {
         "transfer_seconds",
         "exposed_seconds",
         "lost_generation_seconds",
-        "delta",
     },
     "memory_gib": {"trainer_peak", "rollout_peak", "host_peak"},
     "memory_timeline": None,

@@ -72,6 +72,27 @@ def roles_fit_cluster(s: Scenario) -> Iterator[Complaint]:
         yield _wrong("rollout.gpus", message, fix)
 
 
+def prefill_feeds_decode(s: Scenario) -> Iterator[Complaint]:
+    """Prefill engines need decode engines and the other way round; engines that do both don't mix with them."""
+    roles = [entry.role for entry in s.rollout]
+    if set(roles) == {"mixed"}:
+        return
+    if sorted(roles) != ["decode", "prefill"]:
+        yield _wrong(
+            "rollout",
+            f"entries with role {', '.join(roles)}",
+            "one entry with role: prefill and one with role: decode, or role: mixed for all",
+        )
+        return
+    if s.rollout[0].kv_dtype != s.rollout[1].kv_dtype:
+        yield _wrong("rollout[1].kv_dtype", "KV that travels has one dtype", f"kv_dtype: {s.rollout[0].kv_dtype}")
+    for remedy in ("consolidate", "elastic"):
+        if getattr(s.remedies, remedy) is not None:
+            yield _wrong(
+                f"remedies.{remedy}", "it moves samples between engines that prefill and decode", "role: mixed"
+            )
+
+
 def roles_have_work(s: Scenario) -> Iterator[Complaint]:
     """A role is described only where the step needs that model."""
     needs = {
@@ -319,6 +340,7 @@ CHECKS: tuple[Check, ...] = (
     schedule_suits_placement,
     nodes_are_whole,
     roles_fit_cluster,
+    prefill_feeds_decode,
     roles_have_work,
     roles_are_whole_replicas,
     mini_batches_divide,

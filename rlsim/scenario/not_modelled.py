@@ -25,13 +25,13 @@ def _other_than(*modelled: Any) -> Refused:
 
 # key, its value, whether that value is refused
 NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
-    ("workload.turns", lambda s: s.workload.turns, _given),
+    ("cluster.links", lambda s: s.cluster.links, _given),
+    ("cluster.oversubscription", lambda s: s.cluster.oversubscription, _other_than(1.0)),
     ("trainer.precision", lambda s: s.trainer.precision, _other_than("bf16")),
-    ("rollout.role", lambda s: next((e.role for e in s.rollout if e.role != "mixed"), "mixed"), _other_than("mixed")),
-    ("routing", lambda s: s.routing, _other_than("least-loaded")),
     ("remedies.elastic", lambda s: s.remedies.elastic, _given),
     ("faults[0]", lambda s: s.faults, _given),
-    ("weight_sync.flush_cache", lambda s: s.weight_sync.flush_cache, _other_than(True)),
+    ("weight_sync.rebuild_group", lambda s: s.weight_sync.rebuild_group, _other_than(False)),
+    ("weight_sync.strategy", lambda s: s.weight_sync.strategy, lambda strategy: strategy == "delta"),
 )
 
 

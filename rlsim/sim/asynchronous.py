@@ -98,7 +98,7 @@ class Asynchronous:
         if how == "drain":
             self._open = False
             yield from self._drain()
-        start, sync = clock.now, loop.sync
+        start, sync = clock.now, loop.costs.sync
         end = loop.trainer.weather.sync_end(start, sync.seconds, sync.wire_seconds)
         if loop.settings.overlap:
             yield clock.at(start + min(sync.transfer_seconds, sync.seconds) + (end - (start + sync.seconds)))
@@ -109,6 +109,8 @@ class Asynchronous:
         if how == "interrupt":
             pool.fleet.interrupt(stop, keep_kv=False)
         pool.stand_still()
+        if how != "in-flight":
+            pool.renew()
         yield clock.at(end)
         self.catch_up()
         loop.recorder.phase("weight_sync", start, clock.now)
@@ -307,10 +309,10 @@ class Asynchronous:
 
     def _abort(self) -> list[int]:
         """Throw away what is in flight; returns the samples, to start again."""
-        lost = self.loop.pool.fleet.abort(None, self.loop.clock.now)
+        lost = self.loop.pool.engines.abort(None, self.loop.clock.now)
         step = self.loop.recorder.step
-        step.aborted += sum(1 for r in lost if r.done)
-        step.wasted += sum(r.done for r in lost)
+        step.aborted += sum(1 for r in lost if r.generated)
+        step.wasted += sum(r.generated for r in lost)
         return sorted(r.id for r in lost)
 
     def _samples(self, groups: list[int]) -> Ints:

@@ -184,16 +184,16 @@ class Rollout:
         groups = list(requests)
         rows = self._samples(groups).ravel()
         complete = rows[~np.isnan(ledger["end"][rows])]
-        step.wasted += sum(request.done for request in stopped)
-        step.aborted += sum(1 for request in stopped if request.done)
+        step.wasted += sum(request.generated for request in stopped)
+        step.aborted += sum(1 for request in stopped if request.generated)
         if self.rules.unfinished == TAIL_BATCH:
-            step.wasted += int(ledger["response"][complete].sum())
+            step.wasted += int(ledger["generated"][complete].sum())
             step.aborted += len(complete)
             for column in ("start", "end", "scored"):
                 ledger[column][complete] = np.nan
             self.supply.collected += groups
         else:
-            self._drop(groups, ABORTED, int(ledger["response"][complete].sum()))
+            self._drop(groups, ABORTED, int(ledger["generated"][complete].sum()))
 
     def _drop(self, groups: list[int], fate: int, tokens: int | None = None) -> None:
         """Groups are trained on by nobody; `tokens` were generated for them, all of theirs if None."""

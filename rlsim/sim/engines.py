@@ -14,7 +14,7 @@ from operator import itemgetter
 from rlsim.sim.fleet import Fleet
 from rlsim.sim.request import Completion, Request
 
-Action = Callable[[float], None]
+Action = Callable[[float], Completion | None]
 
 
 class Engines:
@@ -22,11 +22,14 @@ class Engines:
 
     `finished` decides about every completion of the fleet: what it returns is a completion of the sample, None means
     that the sample goes on (another turn, or decoding elsewhere).
+
+    away    samples between two requests: number -> the request that they go on with if they are taken out
     """
 
     def __init__(self, fleet: Fleet) -> None:
         self.fleet = fleet
         self.finished: Callable[[Completion], Completion | None] | None = None
+        self.away: dict[int, Request] = {}
         self._agenda: list[tuple[float, int, Action]] = []
         self._number = 0
 
@@ -36,41 +39,69 @@ class Engines:
 
     @property
     def in_flight(self) -> int:
-        """Samples that wait, run, or are away (at an environment) and come back."""
-        return self.fleet.in_flight
+        """Samples that wait, run, or are away and come back."""
+        return self.fleet.in_flight + len(self.away)
 
     def at(self, time: float, action: Action) -> None:
-        """Call `action(time)` when the engines have been played up to `time`; of equals in the order of their entry."""
+        """Call `action(time)` when the engines have been played up to `time`; of equals in the order of their entry.
+
+        What it returns is a completion of a sample at that moment.
+        """
         heappush(self._agenda, (time, self._number, action))
         self._number += 1
+
+    def leave(self, request: Request, time: float, action: Action) -> None:
+        """A sample has nothing to do here until `time`; taken out before, it goes on with `request`."""
+        self.away[request.id] = request
+
+        def back(now: float) -> Completion | None:
+            if self.away.get(request.id) is not request:
+                return None
+            del self.away[request.id]
+            return action(now)
+
+        self.at(time, back)
 
     def submit(self, requests: Iterable[Request], now: float) -> None:
         self.fleet.submit(requests, now)
 
+    def abort(self, ids: Iterable[int] | None, now: float) -> list[Request]:
+        """Take samples out (None: all), those that are away too; returns them with the tokens they have."""
+        wanted = None if ids is None else set(ids)
+        gone = self.fleet.abort(wanted, now)
+        for i in [i for i in self.away if wanted is None or i in wanted]:
+            request = self.away.pop(i)
+            request.away = True
+            gone.append(request)
+        return gone
+
     def play(self, until: float, stop_at_completion: bool) -> list[Completion]:
         """As `Fleet.play`, with the events up to `until`."""
+        fleet, agenda = self.fleet, self._agenda
+        if self.finished is None and not agenda:
+            return fleet.play(until, stop_at_completion)
         done: list[Completion] = []
         react = stop_at_completion or self.finished is not None
         while True:
-            event = self._agenda[0][0] if self._agenda else inf
-            found = self._sift(self.fleet.play(min(until, event), react))
+            event = agenda[0][0] if agenda else inf
+            found = self._sift(fleet.play(min(until, event), react))
+            while agenda and agenda[0][0] <= fleet.now and not (found and stop_at_completion):
+                time, _, action = heappop(agenda)
+                completion = action(time)
+                if completion is not None:
+                    found.append(completion)
             done += found
             if found and stop_at_completion:
                 return done
-            if event <= until and self.fleet.now >= event:
-                _, _, action = heappop(self._agenda)
-                action(event)
-            elif not self._goes_on(until):
+            if fleet.now >= until or not (agenda or fleet.in_flight) or (until == inf and not self.in_flight):
                 return done
-
-    def _goes_on(self, until: float) -> bool:
-        """Whether the fleet stopped at a completion that was none of a sample, before `until`."""
-        return self.finished is not None and self.fleet.now < until and self.fleet.in_flight > 0
 
     def drain(self, now: float) -> list[Completion]:
         """Run everything in flight to its end; completions in the order of time."""
+        if self.finished is None and not self._agenda:
+            return self.fleet.drain(now)
         done: list[Completion] = []
-        while self._agenda or (self.finished is not None and self.fleet.in_flight):
+        while self.in_flight:
             done += self.play(self._agenda[0][0] if self._agenda else inf, False)
         done += self._sift(self.fleet.drain(max(now, self.fleet.now)))
         done.sort(key=itemgetter(0))

@@ -10,7 +10,7 @@ that reached the present are planned only when time goes on.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from heapq import heappop, heappush, heapreplace
 from math import inf
 from operator import attrgetter, itemgetter
@@ -23,10 +23,22 @@ from rlsim.sim.pace import Rows
 from rlsim.sim.rank import Rank
 from rlsim.sim.records import Stats
 from rlsim.sim.request import Completion, Request
-from rlsim.sim.router import ROUTERS, Loads
+from rlsim.sim.router import Loads, Router, router
 from rlsim.sim.surface import Surface
 
 Counters = dict[str, npt.NDArray[np.generic]]
+MIXED, PREFILL, DECODE = "mixed", "prefill", "decode"
+TYPICAL_CONTEXT = 2048.0
+"""Mean context, in tokens, at which engines of unlike speed are compared."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Places that take the same work: their router, what lies there, and their numbers in the fleet."""
+
+    route: Router
+    loads: Loads
+    places: tuple[int, ...]
 
 
 class Fleet:
@@ -38,8 +50,17 @@ class Fleet:
     """
 
     def __init__(
-        self, kinds: Sequence[tuple[Surface, int]], router: str = "least-loaded", share_prompts: bool = True
+        self,
+        kinds: Sequence[tuple[Surface, int]],
+        routing: str = "least-loaded",
+        share_prompts: bool = True,
+        roles: Sequence[str] = (),
+        weighted: bool = False,
     ) -> None:
+        """`roles`: of the kinds; prefill engines take samples without KV, decode engines those that bring theirs.
+
+        `weighted`: what lies at a place counts over the place's speed, else all places count alike.
+        """
         self.engines: list[Engine] = []
         for surface, count in kinds:
             rows = Rows(surface)
@@ -53,8 +74,12 @@ class Fleet:
         ]
         for place, (_, rank) in enumerate(self._places):
             rank.place = place
-        self._loads = Loads(len(self._places))
-        self._route = ROUTERS[router]
+        self._sides = self._split(kinds, routing, roles, weighted)
+        self._side: list[Side] = [self._sides[0]] * len(self._places)
+        self._local = [0] * len(self._places)
+        for side in self._sides:
+            for local, place in enumerate(side.places):
+                self._side[place], self._local[place] = side, local
         self.now = 0.0
         self.in_flight = 0
         self.in_service = set(range(len(self.engines)))
@@ -71,18 +96,64 @@ class Fleet:
         self._advance(now)
         new = list(requests)
         self.in_flight += len(new)
-        if not self.in_service:
-            self._stranded += new
-            return
-        places, engines, due = self._places, self.engines, self._due
+        engines, due = self.engines, self._due
         eager: dict[int, None] = {}
-        for request, place in zip(new, self._route(new, self._loads), strict=True):
-            number, rank = places[place]
+        for request, place in self._routed(new):
+            number, rank = self._places[place]
             if engines[number].submit(request, rank) and number not in due:
                 eager[number] = None
         if eager and not self._paused:
             for number in eager:
                 self._notice(number, now)
+
+    def _routed(self, new: list[Request]) -> Iterable[tuple[Request, int]]:
+        """Samples with their places; those that no place in service takes wait for one."""
+        if len(self._sides) == 1:
+            return self._to_side(self._sides[0], new)
+        prefill, decode = self._sides
+        fresh = self._to_side(prefill, [request for request in new if not request.kv_ready])
+        return [*fresh, *self._to_side(decode, [request for request in new if request.kv_ready])]
+
+    def _to_side(self, side: Side, new: list[Request]) -> Iterable[tuple[Request, int]]:
+        if not any(self._places[place][0] in self.in_service for place in side.places[: len(self.engines)]):
+            self._stranded += new
+            return ()
+        sticky = [request for request in new if self._stays(side, request)]
+        if not sticky:
+            return zip(new, [side.places[local] for local in side.route(new, side.loads)], strict=True)
+        found: dict[int, int] = {}
+        for request in sticky:
+            assert request.place is not None
+            side.loads.add(self._local[request.place], request)
+            found[request.id] = request.place
+        rest = [request for request in new if request.id not in found]
+        found.update(zip((r.id for r in rest), (side.places[n] for n in side.route(rest, side.loads)), strict=True))
+        return [(request, found[request.id]) for request in new]
+
+    def _stays(self, side: Side, request: Request) -> bool:
+        """Whether the sample goes where its KV lies: that place is in service and takes its kind of work."""
+        place = request.place
+        return place is not None and self._side[place] is side and side.loads.is_open(self._local[place])
+
+    def _split(
+        self, kinds: Sequence[tuple[Surface, int]], routing: str, roles: Sequence[str], weighted: bool
+    ) -> list[Side]:
+        """One side for all places, or prefill and decode apart."""
+        of_kind = zip(kinds, roles or [MIXED] * len(kinds), strict=True)
+        of_engine = [role for (_, count), role in of_kind for _ in range(count)]
+        names = [MIXED] if PREFILL not in of_engine else [PREFILL, DECODE]
+        sides = []
+        for name in names:
+            places = [place for place, (number, _) in enumerate(self._places) if of_engine[number] == name]
+            surfaces = [self.engines[self._places[place][0]].surface for place in places]
+            weights = [speed(surface, name) if weighted else 1.0 for surface in surfaces]
+            route, loads = router(routing, weights)
+            sides.append(Side(route, loads, tuple(places)))
+        return sides
+
+    def _gone(self, request: Request) -> None:
+        place = request.rank.place
+        self._side[place].loads.gone(self._local[place], request)
 
     def _notice(self, number: int, now: float) -> None:
         """An engine has something to admit: an idle one plans now, a busy one at its next boundary."""
@@ -169,7 +240,7 @@ class Fleet:
         new.sort(key=itemgetter(0))
         self.in_flight -= len(new)
         for _, request in new:
-            self._loads.gone(request.rank.place)
+            self._gone(request)
         if until < inf:
             self.now = max(self.now, until)
         return done + new
@@ -180,7 +251,8 @@ class Fleet:
         if self._paused and self.in_flight:
             raise RuntimeError("the engines stand still: resume before draining them")
         done = self._play_alone(inf)
-        self._loads.clear()
+        for side in self._sides:
+            side.loads.clear()
         return done
 
     # --- the engines stand still ------------------------------------------------------------------
@@ -224,7 +296,7 @@ class Fleet:
         self._stop(holders, now)
         gone = [request for number in holders for request in self.engines[number].remove(wanted)]
         for request in gone:
-            self._loads.gone(request.rank.place)
+            self._gone(request)
         self.in_flight -= len(gone)
         self._start(holders)
         return gone
@@ -237,13 +309,13 @@ class Fleet:
         self._stop(numbers, now)
         gone = [request for number in numbers for request in self.engines[number].remove(None)]
         for request in gone:
-            self._loads.gone(request.rank.place)
+            self._gone(request)
         self.in_flight -= len(gone)
         self.in_service.difference_update(numbers)
         for number in numbers:
             self.engines[number].flush_cache()
             for rank in self.engines[number].ranks:
-                self._loads.close(rank.place)
+                self._side[rank.place].loads.close(self._local[rank.place])
         return gone
 
     def bring_up(self, engines: Iterable[int], now: float) -> None:
@@ -253,7 +325,7 @@ class Fleet:
             self.in_service.add(number)
             self.engines[number].t = now
             for rank in self.engines[number].ranks:
-                self._loads.open(rank.place)
+                self._side[rank.place].loads.open(self._local[rank.place])
         stranded, self._stranded = self._stranded, []
         self.in_flight -= len(stranded)
         self.submit(stranded, now)
@@ -320,7 +392,7 @@ class Fleet:
             finished.sort(key=attrgetter("id"))
         done = []
         for request in finished:
-            self._loads.gone(request.rank.place)
+            self._gone(request)
             done.append(Completion(time, request))
         return done
 
@@ -337,3 +409,12 @@ class Fleet:
             for number in numbers:
                 if self.engines[number].load:
                     self._due[number] = None
+
+
+def speed(surface: Surface, role: str) -> float:
+    """Tokens per second of one attention rank at a quarter of its slots, or of its full prefill chunks."""
+    if role == PREFILL:
+        tokens = surface.max_num_batched_tokens
+        return tokens / surface.mixed(0, 0.0, tokens, tokens * (tokens + 1) / 2)
+    b = max(1, surface.max_num_seqs // 4)
+    return b / (surface.row(b, TYPICAL_CONTEXT) + float(surface.joint[b * surface.ranks]))

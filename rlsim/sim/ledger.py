@@ -29,6 +29,7 @@ COLUMNS: dict[str, tuple[Any, float]] = {
     "group": (np.int64, NONE),
     "prompt": (np.int64, 0),
     "response": (np.int64, 0),
+    "generated": (np.int64, 0),
     "informative": (np.bool_, True),
     "reward_seconds": (np.float64, 0.0),
     "start": (np.float64, np.nan),
@@ -56,6 +57,8 @@ class Batch(Protocol):
 class Ledger:
     """Columns indexed by sample number; they grow by doubling.
 
+    response       tokens that the trainer trains on beside the prompt; `generated` of them, the rest are the answers of
+                   environments
     fate           what became of it, an index into FATES: in flight, trained, or why it was dropped
 
     informative    the rewards of its group are not all equal: it carries a gradient
@@ -84,6 +87,8 @@ class Ledger:
         self["group"][rows] = np.repeat(np.arange(first_group, first_group + groups), size)
         self["prompt"][rows] = np.repeat(batch.prompt_tokens, size)
         self["response"][rows] = batch.response_tokens.ravel()
+        plan = getattr(batch, "plan", None)
+        self["generated"][rows] = batch.response_tokens.ravel() if plan is None else plan.generated_tokens
         self["reward_seconds"][rows] = reward_seconds
         self["informative"][rows] = np.repeat(informative, size)
         return range(first, self.size)

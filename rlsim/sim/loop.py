@@ -12,7 +12,7 @@ from rlsim.sim.clock import Clock
 from rlsim.sim.evaluation import Evaluated, Evaluator
 from rlsim.sim.faults import Weather
 from rlsim.sim.ledger import CRASH, FATES, TRAINED, Ints, Ledger
-from rlsim.sim.prices import Costs, Sync
+from rlsim.sim.prices import Costs
 from rlsim.sim.recorder import Recorder
 from rlsim.sim.rollout import RolloutPool
 from rlsim.sim.settings import ASYNC, Settings
@@ -34,7 +34,8 @@ class Loop:
         self.recorder = Recorder(settings.colocated)
         self.versions = Versions()
         self.work = Work(draw, costs.reward, seed, self.ledger, settings.pass_rate)
-        self.pool = RolloutPool(self.clock, costs, self.ledger, self.recorder)
+        turns = self.work.turns if settings.rollout.turns else None
+        self.pool = RolloutPool(self.clock, costs, self.ledger, self.recorder, settings.rollout, turns)
         weather = Weather(costs.faults, seed)
         self.trainer = Trainer(self.clock, costs, settings, self.ledger, self.versions, self.recorder, weather)
         self.trainer.crashed = self._crashed
@@ -54,12 +55,6 @@ class Loop:
         """Sample numbers as int64[groups, group_size]."""
         return np.arange(ids.start, ids.stop).reshape(-1, self.settings.group_size)
 
-    @property
-    def sync(self) -> Sync:
-        """What the next weight sync costs: the first of a run may be dearer than the rest."""
-        first = self.costs.first_sync
-        return self.costs.sync if first is None or self.versions.current else first
-
     def rewarded(self, ids: Ints) -> float:
         """When a batch, all of whose samples have ended, has all its rewards."""
         return float(self.pool.scored(ids.reshape(1, -1))[0])
@@ -67,7 +62,8 @@ class Loop:
     def blocking_sync(self) -> Process:
         """Weight sync with nothing in flight: both sides take part from beginning to end."""
         start = self.clock.now
-        yield from self.trainer.stage("weight_sync", self.sync.seconds)
+        yield from self.trainer.stage("weight_sync", self.costs.sync.seconds)
+        self.pool.renew()
         self.recorder.pool("weight_sync", start, self.clock.now)
         self.versions.publish(self.clock.now, self.trainer.updates)
         yield from self.evaluate()
@@ -89,7 +85,7 @@ class Loop:
     def drop(self, ids: Ints, fate: int, tokens: int | None = None) -> None:
         """Give samples up, for the reason `fate`; `tokens` generated for them in vain (default: all of theirs)."""
         self.ledger["fate"][ids] = fate
-        wasted = int(self.ledger["response"][ids].sum()) if tokens is None else tokens
+        wasted = int(self.ledger["generated"][ids].sum()) if tokens is None else tokens
         self.recorder.step.drop(FATES[fate], ids.size, wasted)
 
     def close_step(self, tail: float | None = None) -> Process:

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rlsim.sim.faults import Fault
+from rlsim.sim.journeys import KvTransfer
 from rlsim.sim.surface import Surface
 
 Tokens = npt.NDArray[np.int64]
@@ -47,23 +48,6 @@ class Training(Protocol):
         ...
 
 
-class Delta(Protocol):
-    """A delta sync against a full one; `break_even` bytes/s of the links below which it is faster, None: nowhere."""
-
-    @property
-    def changed(self) -> float: ...
-    @property
-    def bytes(self) -> float: ...
-    @property
-    def seconds(self) -> float: ...
-    @property
-    def full(self) -> str: ...
-    @property
-    def full_seconds(self) -> float: ...
-    @property
-    def break_even(self) -> float | None: ...
-
-
 class Sync(Protocol):
     """One weight sync: trainer weights into every engine."""
 
@@ -93,14 +77,6 @@ class Sync(Protocol):
     def alternatives(self) -> Mapping[str, float]:
         """Seconds by every strategy that the placement allows."""
         ...
-
-    @property
-    def group_seconds(self) -> float:
-        """Of `seconds`, what building the process group anew takes."""
-        ...
-
-    @property
-    def delta(self) -> Delta | None: ...
 
 
 class Switch(Protocol):
@@ -246,12 +222,13 @@ class Costs:
     reward_model the reward model where it has GPUs of its own
     occupancy    memory of every role's GPU in each state of the step
     scoring      the reward model on the trainer's GPUs: one forward over the batch before the log-probs
+    engine_roles mixed, prefill or decode, by kind of engine; empty: all mixed
+    kv_transfer  how KV gets from prefill to decode engines
     copy_gpus    trainer GPUs that hold one copy of the model for a forward pass
     kinds        what `engines` run on, one for each
     hourly       dollars an hour by pool
     checkpoint   one save of the training state
     faults       what goes wrong
-    first_sync   the first weight sync of a run where it differs from the others
     spreads      phase -> (10th, 90th percentile) of its true duration over the predicted one
     """
 
@@ -273,11 +250,12 @@ class Costs:
     reward_model: Replicas | None = None
     scoring: Training | None = None
     copy_gpus: int = 1
+    engine_roles: tuple[str, ...] = ()
+    kv_transfer: KvTransfer | None = None
     kinds: tuple[EngineKind, ...] = ()
     hourly: Mapping[str, float] = field(default_factory=dict)
     occupancy: Sequence[Any] = ()
     offload: OffloadReport | None = None
-    first_sync: Sync | None = None
 
     def engine_weights(self) -> tuple[float, ...]:
         """GPUs of an engine of each kind over those of the mean engine: exactly 1 where all are of one size."""

@@ -32,17 +32,23 @@ class Request:
     keep            at its end its context's KV stays on its rank, until the blocks are needed, it comes back or a flush
     kv_ready        its KV arrives with it: admitted, it decodes at once
     place           the place (see `Fleet`) that holds its KV; None: none does
+    earlier         tokens that its sample generated before this request (in earlier turns)
+    full            response tokens of which a prefill engine generates the first only; 0: no prefill engine has it
+    away            it is no request yet: its sample waits for an environment, or its KV travels
     """
 
     rank: Rank
 
     __slots__ = (
         "arrived",
+        "away",
         "cached",
         "common",
         "context",
         "done",
+        "earlier",
         "finish",
+        "full",
         "group",
         "id",
         "keep",
@@ -92,6 +98,14 @@ class Request:
         self.keep = keep
         self.kv_ready = kv_ready
         self.place = place
+        self.earlier = 0
+        self.full = 0
+        self.away = False
+
+    @property
+    def generated(self) -> int:
+        """Tokens that its sample has generated so far, all turns."""
+        return self.earlier + self.done
 
 
 class Completion(NamedTuple):

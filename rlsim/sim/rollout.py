@@ -14,22 +14,39 @@ import numpy as np
 from rlsim.sim.clock import Clock
 from rlsim.sim.engines import Engines
 from rlsim.sim.fleet import Counters, Fleet
+from rlsim.sim.journeys import Journeys, Plan
 from rlsim.sim.ledger import Ints, Ledger
 from rlsim.sim.prices import Costs
 from rlsim.sim.recorder import PoolCounts, Recorder
 from rlsim.sim.request import Completion, Request
 from rlsim.sim.reward import RewardPool, Seconds
+from rlsim.sim.rules import PLAIN, RolloutRules
 
 
 class RolloutPool:
     """State: the fleet, the reward workers, and since when the engines have been at work."""
 
-    def __init__(self, clock: Clock, costs: Costs, ledger: Ledger, recorder: Recorder) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        costs: Costs,
+        ledger: Ledger,
+        recorder: Recorder,
+        rules: RolloutRules = PLAIN,
+        turns: Plan | None = None,
+    ) -> None:
+        """`turns`: what each sample does, where samples have several turns."""
         self.clock = clock
         self.ledger = ledger
         self.recorder = recorder
-        self.fleet = Fleet(costs.engines)
+        self.fleet = Fleet(costs.engines, rules.routing, roles=costs.engine_roles, weighted=True)
         self.engines = Engines(self.fleet)
+        self.flushes = rules.flush_cache
+        self._journeys: Journeys | None = None
+        if turns is not None or costs.kv_transfer is not None:
+            self._journeys = Journeys(
+                self.engines, turns, rules.environment_workers, rules.keep_contexts, costs.kv_transfer
+            )
         kinds = zip(costs.engine_weights(), costs.engines, strict=True)
         self._weights = [weight for weight, (_, count) in kinds for _ in range(count)]
         self._uneven = len(set(self._weights)) > 1
@@ -45,7 +62,8 @@ class RolloutPool:
             return
         now, rows = self.clock.now if now is None else now, np.asarray(ids)
         columns = (self.ledger[name][rows].tolist() for name in ("group", "prompt", "response"))
-        self._hand_over([Request(i, g, p, r, 0, now, version) for i, g, p, r in zip(ids, *columns, strict=True)], now)
+        requests = [Request(i, g, p, r, 0, now, version) for i, g, p, r in zip(ids, *columns, strict=True)]
+        self._hand_over(self._journeys.begin(requests) if self._journeys else requests, now)
 
     def resubmit(self, requests: Sequence[Request], now: float | None = None) -> None:
         """Samples that were taken out go on with the tokens they have; their contexts are prefilled again."""
@@ -53,7 +71,7 @@ class RolloutPool:
         for request in requests:
             request.arrived = now
         if requests:
-            self._hand_over(requests, now)
+            self._hand_over(self._journeys.go_on(requests, now) if self._journeys else requests, now)
 
     def _hand_over(self, requests: Sequence[Request], now: float) -> None:
         self.engines.submit(requests, now)
@@ -62,7 +80,7 @@ class RolloutPool:
 
     def abort(self, now: float) -> list[Request]:
         """Take out everything in flight at a moment that the engines have been played to."""
-        gone = self.fleet.abort(None, now)
+        gone = self.engines.abort(None, now)
         self._rest(now)
         return gone
 
@@ -124,6 +142,11 @@ class RolloutPool:
         """Engines stop for a weight sync."""
         self.fleet.pause(self.clock.now)
         self._rest(self.clock.now)
+
+    def renew(self) -> None:
+        """New weights: what the prefix caches keep is of old ones."""
+        if self.flushes:
+            self.fleet.flush_cache(self.clock.now)
 
     def go_on(self) -> None:
         """Engines hold the new weights and go on."""

@@ -13,6 +13,7 @@ from rlsim.scenario.policies import POLICIES, TUNABLE, unused_keys
 from rlsim.sim.evaluation import Evaluation
 from rlsim.sim.passing import PassRate
 from rlsim.sim.remedies import NO_REMEDIES, Remedies, remedies
+from rlsim.sim.rules import PLAIN, RolloutRules, rollout_rules
 
 if TYPE_CHECKING:
     from rlsim.scenario.schema import Scenario
@@ -41,6 +42,7 @@ class Settings:
     checkpoint_every      steps between two checkpoints; None: none
     save_pauses_rollout   generation stands still during a save (async)
     evaluation            passes over a set of prompts between steps
+    rollout               rules of the rollout pool
     remedies              against the long tail, and dynamic sampling (sync and one-step-off)
     worth                 (staleness, worth of a sample for learning), ascending; empty: 1 whatever the staleness
     notes                 assumptions to report
@@ -61,6 +63,7 @@ class Settings:
     overlap: bool = False
     pass_rate: PassRate | None = None
     remedies: Remedies = NO_REMEDIES
+    rollout: RolloutRules = PLAIN
     policy: str = "areal"
     theta: float = 0.0
     require_batches: int = 1
@@ -161,6 +164,7 @@ def settings(scenario: Scenario) -> Settings:
         overlap=scenario.weight_sync.overlap,
         pass_rate=None if work.pass_rate is None else PassRate(work.pass_rate.mean, work.pass_rate.concentration),
         remedies=remedies(scenario),
+        rollout=rollout_rules(scenario),
         policy=rules.policy,
         theta=keys.theta if rules.theta is None else rules.theta,
         require_batches=_used(rules.require_batches, keys.require_batches, "require_batches" in keys.uses) or 1,

@@ -109,10 +109,10 @@ class Trainer:
         """
         settings, training = self.settings, self.costs.training
         yield from self.recover()
-        lengths = self.ledger["prompt"][ids] + self.ledger["response"][ids]
+        lengths = self._lengths(ids)
         self._note(ids, int(lengths.sum()))
         yield from self.stage("other", self._controller_seconds(lengths), "controller")
-        whole = lengths.ravel()
+        whole = present(lengths)
         if self.costs.scoring:
             yield from self._pass("reward", self.costs.scoring.logprob(whole, "reward"))
         values, critic = yield from self._critic(lengths)
@@ -130,6 +130,11 @@ class Trainer:
         yield from self._updates(training, lengths)
         yield from self._expose("train", *critic)
 
+    def _lengths(self, ids: Ints) -> Ints:
+        """Prompt and response of each sample, 0 where the environment lost it: its group is trained without it."""
+        lengths = self.ledger["prompt"][ids] + self.ledger["response"][ids]
+        return np.where(self.ledger["fate"][ids] == fates.ENVIRONMENT, 0, lengths)
+
     def _rest_of_logprob(self, price: StepTime, early: float) -> Process:
         if self.lost:
             return
@@ -140,7 +145,7 @@ class Trainer:
         yield from self.stage("logprob", price.seconds - early)
 
     def _updates(self, training: Training, lengths: Ints, track: str = "trainer") -> Process:
-        prices = [training.update(part.ravel()) for part in np.array_split(lengths, self.settings.round_mini_batches)]
+        prices = [training.update(present(part)) for part in np.array_split(lengths, self.settings.round_mini_batches)]
         for _ in range(self.settings.epochs):
             for price in prices:
                 yield from self._pass("train", price, track)
@@ -157,13 +162,13 @@ class Trainer:
         if critic is None:
             return NOTHING, NOTHING
         if self.own_critic:
-            values = critic.passes.logprob(lengths.ravel())
+            values = critic.passes.logprob(present(lengths))
             parts = np.array_split(lengths, self.settings.round_mini_batches)
-            updates = [critic.passes.update(part.ravel()) for part in parts]
+            updates = [critic.passes.update(present(part)) for part in parts]
             there, done = self.own_critic.run(self.clock.now, values, updates * self.settings.epochs)
             return (there, values.sources), (done, updates[0].sources)
         yield from self.stage("onload", critic.onload_seconds, "critic")
-        yield from self._pass("logprob", critic.passes.logprob(lengths.ravel()), "critic")
+        yield from self._pass("logprob", critic.passes.logprob(present(lengths)), "critic")
         yield from self._updates(critic.passes, lengths, "critic")
         yield from self.stage("offload", critic.offload_seconds, "critic")
         return NOTHING, NOTHING
@@ -186,7 +191,7 @@ class Trainer:
         controller = self.costs.controller
         calls = CALLS + self.settings.recompute + self.settings.reference
         calls += 2 * (self.costs.critic is not None) + (self.costs.scoring is not None)
-        batch = controller.batch_seconds(int(lengths.sum()), lengths.size)
+        batch = controller.batch_seconds(int(lengths.sum()), int(np.count_nonzero(lengths)))
         return controller.step_fixed_seconds + calls * controller.dispatch_seconds + batch
 
     def _note(self, ids: Ints, tokens: int) -> None:
@@ -200,11 +205,21 @@ class Trainer:
         ledger["updates_late"][ids] = self.updates + nth - self.versions.updates(begun)
         ledger["spans"][ids] = 1 + self.versions.at(ledger["end"][ids]) - begun
         ledger["step"][ids] = step.index
+        lost = ids[ledger["fate"][ids] == fates.ENVIRONMENT]
+        if lost.size:
+            step.drop(fates.FATES[fates.ENVIRONMENT], lost.size, int(ledger["generated"][lost].sum()))
         ledger["fate"][ids] = fates.TRAINED
+        ledger["fate"][lost] = fates.ENVIRONMENT
         step.version = self.versions.current
         if self.costs.reward_model:
             model = self.costs.reward_model
             busy = float(ledger["reward_seconds"][ids].sum()) * model.gpus / model.workers
             self.recorder.beside("reward_model", busy)
-        step.samples += ids.size
+        step.samples += ids.size - lost.size
         step.tokens += tokens
+
+
+def present(lengths: Ints) -> Ints:
+    """Lengths of the samples that there are, int64[n]."""
+    flat = lengths.ravel()
+    return flat[flat > 0]

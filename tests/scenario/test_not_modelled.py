@@ -9,14 +9,12 @@ from rlsim.scenario.not_modelled import NOT_MODELLED
 from .text import BASE, changed
 
 REFUSED = [
-    ("  prompts: 32", "  turns: {count: {mean: 4, max: 9}, tokens: {mean: 300, max: 2048}, observation_tokens: 200, "
-     "wait: {mean: 3 s, p99: 30 s}, kv: drop, workers: 512, timeout: 60 s}\n  prompts: 32", "workload.turns", 5),
+    ("nic: 50 GB/s", "oversubscription: 2.0", "cluster.oversubscription = 2.0", 3),
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, precision: fp8, ", "trainer.precision = fp8", 12),
-    ("rollout: {gpus: 8,", "rollout: {role: decode, gpus: 8,", "rollout.role = decode", 13),
-    ("run: {steps: 3}", "routing: round-robin", "routing = round-robin", 14),
+    ("run: {steps: 3}", "weight_sync: {strategy: delta}", "weight_sync.strategy = delta", 14),
     ("run: {steps: 3}", "remedies: {elastic: {below: 0.5}}", "remedies.elastic", 14),
     ("run: {steps: 3}", "faults: [{kind: engine-crash, at: 60 s}]", "faults[0]", 14),
-    ("run: {steps: 3}", "weight_sync: {flush_cache: false}", "weight_sync.flush_cache = false", 14),
+    ("run: {steps: 3}", "weight_sync: {rebuild_group: true}", "weight_sync.rebuild_group = true", 14),
 ]  # fmt: skip
 
 
