@@ -20,6 +20,7 @@ from rlsim.memory_roles import (
     role_problems,
     shared_moments,
     staying_states,
+    wider_role,
 )
 from rlsim.memory_trainer import (
     master_share,
@@ -41,7 +42,9 @@ def check_memory(system: System) -> MemoryReport:
     """The report, its problems with the nearest change that fits, found by trying."""
     report = measure(system)
     problems = tuple(
-        p if p.role in report.roles else replace(p, fix=nearest_change(system, p, report, measure))
+        replace(
+            p, fix=wider_role(system, p.role) if p.role in report.roles else nearest_change(system, p, report, measure)
+        )
         for p in report.problems
     )
     return replace(report, problems=problems)

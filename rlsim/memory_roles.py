@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rlsim.errors import UserError
 from rlsim.memory_report import GIB, Breakdown, Problem
 from rlsim.memory_trainer import (
     communication_bytes,
@@ -91,25 +92,28 @@ def own_breakdowns(system: System) -> dict[str, Breakdown]:
     for name in ROLES:
         if not own_gpus(system.scenario, name):
             continue
-        role, spoken = role_system(system, name), name.replace("_", " ")
-        if name == "critic":
-            alone = trainer_moments(_trained_alone(role), 0.0)
-            found[spoken] = max(alone.values(), key=lambda breakdown: breakdown.total)
-        else:
-            parts = forward_parts(role, "weights", sharded=False)
-            found[spoken] = Breakdown(parts, "reward" if name == "reward_model" else name, "weights")
+        found[name.replace("_", " ")] = _own(system, name)
     return found
 
 
+def _own(system: System, name: str) -> Breakdown:
+    role = role_system(system, name)
+    if name == "critic":
+        alone = trainer_moments(_trained_alone(role), 0.0)
+        return max(alone.values(), key=lambda breakdown: breakdown.total)
+    parts = forward_parts(role, "weights", sharded=False)
+    return Breakdown(parts, "reward" if name == "reward_model" else name, "weights")
+
+
 def role_problems(system: System, roles: dict[str, Breakdown]) -> list[Problem]:
-    """Roles whose own GPUs are too small, with the smallest tp that helps."""
+    """Roles whose own GPUs are too small, without a fix."""
     problems = []
     for spoken, breakdown in roles.items():
         name = spoken.replace(" ", "_")
         have = role_system(system, name).trainer_pool.gpu.hbm_bytes
         if breakdown.total > have:
             by = f"{(breakdown.total - have) / GIB:.1f} GiB too much: {breakdown.consumers()}"
-            problems.append(Problem(spoken, breakdown.total, have, by, _wider(system, name, breakdown.total / have)))
+            problems.append(Problem(spoken, breakdown.total, have, by, ""))
     return problems
 
 
@@ -134,9 +138,24 @@ def _trained_alone(system: System) -> System:
     return replace(system, scenario=system.scenario.model_copy(update={"workload": work}))
 
 
-def _wider(system: System, name: str, factor: float) -> str:
+def wider_role(system: System, spoken: str) -> str:
+    """The smallest tp, and GPUs for it, at which a model with GPUs of its own fits; found by trying."""
+    name = spoken.replace(" ", "_")
     block = role_block(system.scenario, name)
-    tp = block.tp if block is not None else 1
-    while factor > 1:
-        tp, factor = tp * 2, factor / 2
-    return f"roles.{name}.tp: {tp}"
+    if block is None or block.gpus is None:
+        return ""
+    pool = role_system(system, name).trainer_pool
+    tp = block.tp
+    while tp * 2 <= pool.gpus_per_node:
+        tp *= 2
+        gpus = -(-block.gpus // (tp * block.pp)) * tp * block.pp
+        roles = system.scenario.roles.model_copy(update={name: block.model_copy(update={"tp": tp, "gpus": gpus})})
+        changed = replace(system, scenario=system.scenario.model_copy(update={"roles": roles}))
+        try:
+            total = _own(changed, name).total
+        except UserError:
+            continue
+        if total <= pool.gpu.hbm_bytes:
+            wide = f"roles.{name}: {{gpus: {gpus}, tp: {tp}}}"
+            return f"{wide} ({total / GIB:.1f} of {pool.gpu.hbm_bytes / GIB:.1f} GiB)"
+    return f"no tp of one node fits: a smaller model, or a larger pp of roles.{name}"

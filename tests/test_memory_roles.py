@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rlsim.memory import measure
+from rlsim.memory import check_memory, measure
 from rlsim.memory_roles import critic_beside, staying_states
 from rlsim.memory_trainer import state_bytes
 from rlsim.roles import role_system
@@ -54,3 +54,23 @@ def test_roles_with_gpus_of_their_own() -> None:
     assert report.roles["critic"].parts["weights"] == pytest.approx(2 * 7.07e9, rel=0.01)  # megatron: whole on each
     # the policy keeps its LM head and the logits, which is too much; the critic fits
     assert {p.role for p in report.problems} == {"trainer"}
+
+
+def test_a_role_that_does_not_fit_is_told_what_would() -> None:
+    roles = {"reference": {"gpus": 2, "model": "Qwen/Qwen2.5-72B"}}
+    cluster = {"gpu": "h100-sxm", "gpus": 24}
+    rollout = {"gpus": 8, "tp": 1}
+    s = system({"reference_model": True}, roles=roles, placement="disaggregated", cluster=cluster, rollout=rollout)
+    (problem,) = (p for p in check_memory(s).problems if p.role == "reference")
+    # 2·72.7e9 bytes: 145 GB on one of 85, 73 GB and the pass on one of two
+    assert problem.need > 145e9
+    assert problem.fix.startswith("roles.reference: {gpus: ")
+    tp = int(problem.fix.split("tp: ")[1].split("}")[0])
+    wide = system(
+        {"reference_model": True},
+        roles={"reference": {**roles["reference"], "gpus": tp, "tp": tp}},
+        placement="disaggregated",
+        cluster=cluster,
+        rollout=rollout,
+    )
+    assert "reference" not in {p.role for p in check_memory(wide).problems}
