@@ -6,6 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 TAIL_DECIDES = 1 / 3  # share of the rollout spent in its tail from which the tail is the story
+WASTE = {
+    "zero_variance": "most are in groups of equal rewards",
+    "aborted": "most are of samples that were stopped",
+    "surplus": "most are of samples beyond what a step needs",
+    "stale": "most are of samples too old to train on",
+}
+THROWN_AWAY = 0.2  # share of the generated tokens from which waste is worth a word
 THRASHING = 0.5  # preemptions a sample from which the engine thrashes
 PACE = 0.05  # share of the step below which waiting is no story
 NO_WAIT = 0.005  # share of the step below which the trainer does not wait at all
@@ -45,7 +52,7 @@ UPKEEP = {
 def bottleneck(summary: Mapping[str, Any], regime: str) -> str:
     """Derived from the summary's phases; names the largest cause and its share of the step."""
     text = _overlapped(summary, regime) if regime in ("one-step-off", "async") else _serial(summary)
-    return text + _thrashing(summary)
+    return text + _thrashing(summary) + _thrown_away(summary)
 
 
 def _serial(summary: Mapping[str, Any]) -> str:
@@ -113,6 +120,18 @@ def _thrashing(summary: Mapping[str, Any]) -> str:
         f" The engines run out of KV cache, {each:.1f} preemptions a sample: fewer sequences at a time "
         "(rollout.max_num_seqs, async.max_concurrent) or more KV memory stop that."
     )
+
+
+def _thrown_away(summary: Mapping[str, Any]) -> str:
+    """How much of the generation is for nothing, and mostly why."""
+    tokens, dropped = summary.get("tokens"), summary["samples"]["dropped"]
+    if not tokens or tokens["wasted"] < THROWN_AWAY * tokens["generated"]:
+        return ""
+    text = f" {tokens['wasted'] / tokens['generated']:.0%} of the generated tokens are thrown away"
+    if not dropped:
+        return text + ": what is stopped begins again."
+    reason = max(dropped, key=lambda name: int(dropped[name]))
+    return f"{text}: {WASTE[reason]}." if reason in WASTE else f"{text}."
 
 
 def _second(summary: Mapping[str, Any], first: str, step: float) -> str:

@@ -73,3 +73,15 @@ def test_thrashing_engines_are_mentioned() -> None:
     """250 preemptions over 100 samples."""
     case = summary(rollout=80.0, train=20.0) | {"preemptions": 250}
     assert "run out of KV cache, 2.5 preemptions a sample" in bottleneck(case, "colocated-sync")
+
+
+def test_generation_for_nothing_is_named() -> None:
+    one = summary(rollout=62.0, train=38.0)
+    one["tokens"] = {"generated": 1000, "wasted": 640}
+    one["samples"]["dropped"] = {"zero_variance": 60, "surplus": 4}
+    text = bottleneck(one, "colocated-sync")
+    assert text.endswith(" 64% of the generated tokens are thrown away: most are in groups of equal rewards.")
+    one["samples"]["dropped"] = {}
+    assert bottleneck(one, "colocated-sync").endswith("thrown away: what is stopped begins again.")
+    one["tokens"]["wasted"] = 100
+    assert "thrown away" not in bottleneck(one, "colocated-sync")
