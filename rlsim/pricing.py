@@ -22,7 +22,7 @@ from rlsim.costs.rollout import engine_surface
 from rlsim.costs.spreads import Typical, phase_spreads
 from rlsim.costs.switch_ledger import SwitchCost
 from rlsim.costs.training import TrainingCosts
-from rlsim.costs.transfer import SyncCost, weight_sync_cost
+from rlsim.costs.transfer import SyncCost, first_sync_cost, weight_sync_cost
 from rlsim.grids import TrainLayout
 from rlsim.memory import MemoryReport
 from rlsim.memory_timeline import occupancies
@@ -70,6 +70,7 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         engine_roles=tuple(part.entry.role for part in system.rollout),
         kv_transfer=kv_transfer(system),
         kinds=_kinds(system, memory),
+        first_sync=first_sync_cost(system),
         hourly=hourly,
         occupancy=occupancies(system, memory),
         offload=offload_report(system, switch, critic),

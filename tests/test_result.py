@@ -44,7 +44,7 @@ CONTRACT: dict[str, Any] = {
     "spans": {"mean", "max"},
     "weight_sync": {
         *("strategy", "bytes_total", "bytes_max_per_gpu", "seconds", "floor_seconds", "transfer_seconds"),
-        *("exposed_seconds", "lost_generation_seconds"),
+        *("exposed_seconds", "lost_generation_seconds", "delta"),
     },
     "memory_gib": {"trainer_peak", "rollout_peak", "host_peak"},
     "samples": {"trained", "dropped", "aborted", "in_flight"},

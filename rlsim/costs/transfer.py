@@ -10,10 +10,11 @@ import numpy as np
 
 from rlsim.costs.transfer_build import sync_case
 from rlsim.costs.transfer_case import SyncCase
+from rlsim.costs.transfer_delta import DeltaCost, delta, delta_bytes, delta_cost
 from rlsim.costs.transfer_floor import floor_seconds
+from rlsim.costs.transfer_group import group_seconds
 from rlsim.costs.transfer_named import NAMED
 from rlsim.costs.transfer_strategies import COLOCATED, DISAGGREGATED, STRATEGIES, Timed
-from rlsim.errors import NotModelled
 from rlsim.sync_settings import double_buffered
 from rlsim.system import System
 
@@ -36,6 +37,7 @@ class SyncCost:
     sources            seconds by provenance: links by datasheet rates, software by rates fitted on published
                        runs
     alternatives       seconds of every strategy that this placement allows
+    delta              what a delta sync is against a full one; None where there is none
     """
 
     strategy: str
@@ -48,6 +50,12 @@ class SyncCost:
     parts: Mapping[str, float]
     sources: Mapping[str, float]
     alternatives: Mapping[str, float]
+    delta: DeltaCost | None = None
+
+    @property
+    def group_seconds(self) -> float:
+        """Of `seconds`, what building the process group anew takes."""
+        return self.parts.get("group", 0.0)
 
     @property
     def pause_seconds(self) -> float:
@@ -69,6 +77,7 @@ class SyncCost:
             parts={k: v * factor for k, v in self.parts.items()},
             sources={k: v * factor for k, v in self.sources.items()},
             alternatives={k: v * factor for k, v in self.alternatives.items()},
+            delta=None if self.delta is None else self.delta.scaled(factor),
         )
 
 
@@ -91,6 +100,14 @@ def weight_sync_cost(system: System) -> SyncCost:
     own = sync_case(system, named.framework)
     cost = sync_cost(own, system.scenario.weight_sync.strategy, overlap=overlap, timed=named.timed)
     return replace(cost, alternatives={cost.strategy: cost.seconds, **sync_cost(case, _auto(case)).alternatives})
+
+
+def first_sync_cost(system: System) -> SyncCost | None:
+    """The first sync of a run where it differs from the rest: a delta needs a whole copy to be laid on."""
+    if system.scenario.weight_sync.strategy != "delta":
+        return None
+    case = sync_case(system)
+    return sync_cost(case, _auto(case), overlap=double_buffered(system.scenario))
 
 
 def named_seconds(system: System) -> dict[str, float]:
@@ -140,10 +157,14 @@ def sync_cost(
     floor = floor_seconds(case)
     allowed = COLOCATED if case.colocated else DISAGGREGATED
     parts = {name: above_floor(STRATEGIES[name](case), floor) for name in allowed}
+    if deltas_work(case):
+        parts["delta"] = above_floor(delta(case), delta_floor(case))
+        floor = delta_floor(case) if strategy == "delta" else floor
     if timed is not None:
         parts[strategy] = above_floor(timed(case), floor)
     swap = max(2.0 * r.recv_gpu / r.side.hbm for r in case.receivers) if overlap else 0.0
-    mine = {**parts[strategy], "swap": swap} if overlap else parts[strategy]
+    group = {"group": group_seconds(case, strategy)} if case.rebuild else {}
+    mine = {**parts[strategy], "swap": swap, **group} if overlap else {**parts[strategy], **group}
     seconds = sum(mine.values())
     links = sum(value for name, value in mine.items() if name in LINKS)
     return SyncCost(
@@ -153,11 +174,25 @@ def sync_cost(
         bytes_delivered=case.delivered,
         seconds=seconds,
         floor_seconds=floor,
-        transfer_seconds=seconds - mine["fixed"] - swap,
+        transfer_seconds=seconds - mine["fixed"] - swap - sum(group.values()),
         parts=mine,
         sources={"measured": 0.0, "scaled": seconds - links, "roofline": links},
-        alternatives={name: sum(values.values()) for name, values in parts.items()},
+        alternatives={
+            name: sum(values.values()) + (group_seconds(case, name) if case.rebuild else 0.0)
+            for name, values in parts.items()
+        },
+        delta=delta_cost(case, strategy if strategy in DISAGGREGATED else _auto(case)) if deltas_work(case) else None,
     )
+
+
+def deltas_work(case: SyncCase) -> bool:
+    """Whether sending only what changed is a way: between separate roles, of a model that is trained whole."""
+    return not case.colocated and case.changed is not None
+
+
+def delta_floor(case: SyncCase) -> float:
+    """The floor of the bytes that a delta sync sends."""
+    return floor_seconds(case) * delta_bytes(case) / case.model_bytes
 
 
 def above_floor(timed: Timed, floor: float) -> dict[str, float]:
@@ -181,10 +216,11 @@ def _strategy(system: System, case: SyncCase) -> str:
         return _auto(case)
     if asked in allowed:
         return asked
-    if asked not in STRATEGIES:
-        raise NotModelled(f"not modelled yet: weight_sync.strategy {asked}", key="weight_sync.strategy")
+    if asked == "delta" and deltas_work(case):
+        return asked
     raise system.scenario.error(
         "weight_sync.strategy",
-        f"{asked} does not work with placement {system.scenario.placement}",
+        f"{asked} does not work with placement {system.scenario.placement}"
+        + (" and LoRA adapters, which change whole" if asked == "delta" and not case.colocated else ""),
         "one of " + ", ".join(allowed),
     )

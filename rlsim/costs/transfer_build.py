@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlsim.costs.transfer_adapter import adapter_bytes
-from rlsim.costs.transfer_case import PlanBytes, Receiver, Side, Source, SyncCase
+from rlsim.costs.transfer_case import Crossing, PlanBytes, Receiver, Side, Source, SyncCase
 from rlsim.costs.transfer_methods import Method, method_of
 from rlsim.dtypes import BYTES
 from rlsim.lora import engine_keeps_base
@@ -41,13 +41,16 @@ def sync_case(system: System, framework: str | None = None) -> SyncCase:
         oversubscription=system.scenario.cluster.oversubscription,
         source=_source(system, exact[0]),
         receivers=tuple(
-            _receiver(part, bytes_, dtype, engine_keeps_base(system.scenario))
-            for part, bytes_ in zip(system.rollout, exact, strict=True)
+            _receiver(system, part, bytes_, dtype) for part, bytes_ in zip(system.rollout, exact, strict=True)
         ),
         method=method,
         profile=system.profile,
         mlp_share=mlp_share(system.model),
         plan=plan,
+        width=max(1.0, BYTES[dtype]),
+        changed=None if engine_keeps_base(system.scenario) else system.scenario.weight_sync.changed,
+        rebuild=system.scenario.weight_sync.rebuild_group,
+        encoding=system.scenario.weight_sync.encoding,
     )
 
 
@@ -57,10 +60,12 @@ def plan_bytes(system: System, width: float) -> PlanBytes:
     for part in system.rollout:
         found.append(plan_totals(system.model, system.trainer, part.layout, width, first))
         first += part.layout.gpus
+    slowest = min(part.pool.nic for part in system.rollout)
+    into = zip(found, (slowest / part.pool.nic for part in system.rollout), strict=True)
     return PlanBytes(
         out_nic=float(np.sum([t.out_nic for t in found], axis=0).max()),
         out_nvlink=float(np.sum([t.out_nvlink for t in found], axis=0).max()),
-        in_nic=max(float(t.in_nic.max()) for t in found),
+        in_nic=max(float(t.in_nic.max()) * share for t, share in into),
         in_nvlink=max(float(t.in_nvlink.max()) for t in found),
     )
 
@@ -105,8 +110,8 @@ def _source(system: System, bytes_: SyncBytes) -> Source:
     )
 
 
-def _receiver(part: RolloutPart, bytes_: SyncBytes, wire: str, adapters: bool) -> Receiver:
-    layout = part.layout
+def _receiver(system: System, part: RolloutPart, bytes_: SyncBytes, wire: str) -> Receiver:
+    layout, adapters = part.layout, engine_keeps_base(system.scenario)
     return Receiver(
         side=side_of(part.pool, layout.gpus),
         engines=layout.engines,
@@ -118,7 +123,16 @@ def _receiver(part: RolloutPart, bytes_: SyncBytes, wire: str, adapters: bool) -
         missing_node=bytes_.missing_node_max,
         tensors_gpu=bytes_.engine_tensors_max,
         quantises=part.entry.dtype == "fp8" and wire != "fp8" and not adapters,
+        crossing=crossing_between(system, system.trainer_pool, part.pool),
     )
+
+
+def crossing_between(system: System, sender: Pool, receiver: Pool) -> Crossing | None:
+    """The link between two pools, as the scenario has it."""
+    for link in system.scenario.cluster.links:
+        if {sender.name, receiver.name} == set(link.between):
+            return Crossing(receiver.name, link.bandwidth, link.latency)
+    return None
 
 
 def side_of(pool: Pool, gpus: int) -> Side:

@@ -59,6 +59,15 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Crossing:
+    """A link that the weights cross to another pool: bytes/s of all GPUs together, one direction; seconds one way."""
+
+    pool: str
+    bandwidth: float
+    latency: float = 0.0
+
+
+@dataclass(frozen=True)
 class Receiver:
     """One kind of rollout engine as a receiver.
 
@@ -72,6 +81,7 @@ class Receiver:
     missing_node    of recv_node what does not lie on that node already (co-located)
     tensors_gpu     tensors of which one GPU keeps a slice
     quantises       FP8 engines that are sent more than FP8: each GPU quantises its own slice as it loads
+    crossing        the link from the trainer's pool to theirs; None: one network, as fast as its NICs
     """
 
     side: Side
@@ -84,11 +94,15 @@ class Receiver:
     missing_node: float
     tensors_gpu: float
     quantises: bool = False
+    crossing: Crossing | None = None
 
 
 @dataclass(frozen=True)
 class PlanBytes:
-    """Bytes of the point-to-point plan on the busiest GPU's links, all engines served."""
+    """Bytes of the point-to-point plan on the busiest GPU's links, all engines served.
+
+    in_nic: where kinds of engines have unlike NICs, as if all had the slowest: bytes · slowest / own.
+    """
 
     out_nic: float
     out_nvlink: float
@@ -107,7 +121,11 @@ class SyncCase:
     mlp_share     share of the bytes in FFN projections and routed experts
     plan          what the plan puts on the links; None: replicas of a slice share its sends evenly
     colocated     trainer and engines share the GPUs
-    oversubscription  factor by which the fabric between the roles is thinner than the NICs
+    oversubscription  factor by which the fabric above the nodes is thinner than the NICs
+    width         bytes of one value on the wire
+    changed       share of the values that a step changes, where a delta sync may send just these (None: adapters are
+                  few and change whole); encoding: how it writes them, "index" or "zstd"
+    rebuild       the process group between the roles is built anew at every sync
     """
 
     model_bytes: float
@@ -122,6 +140,10 @@ class SyncCase:
     profile: Profile
     mlp_share: float = 0.0
     plan: PlanBytes | None = None
+    width: float = 2.0
+    changed: float | None = 0.02
+    encoding: str = "index"
+    rebuild: bool = False
 
     @property
     def rounds(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlsim.costs.transfer_case import Receiver, SyncCase
+from rlsim.costs.transfer_links import crossing_floor
 
 
 def floor_seconds(case: SyncCase) -> float:
@@ -13,7 +14,7 @@ def floor_seconds(case: SyncCase) -> float:
         shared over NVLink once inside). 70B in bf16, TP=8 in one node, 50 GB/s NICs:
         141.1 / (8*50) = 17.6 / 50 = 0.35 s
       - egress: the model leaves the trainer at least once: model / all trainer NICs
-      - the cut between the roles: model / (NICs of the smaller role / oversubscription)
+      - the cut between the roles: model / (NICs of the smaller role / oversubscription), model / rate of a link
       - the last hop: bytes into one GPU / (its NIC + its NVLink)
     Co-located: bytes that the node, or the GPU, does not hold already, over the same links.
     """
@@ -36,10 +37,11 @@ def egress_floor(case: SyncCase) -> float:
 
 
 def cut_floor(case: SyncCase) -> float:
-    """Seconds for one copy to cross the fabric between the roles."""
+    """Seconds for one copy to cross the fabric between the roles, and the link to each pool."""
     sending = case.source.side.gpus * case.source.side.nic
     receiving = sum(r.side.gpus * r.side.nic for r in case.receivers)
-    return case.model_bytes * case.oversubscription / min(sending, receiving)
+    fabric = case.model_bytes * case.oversubscription / min(sending, receiving)
+    return max(fabric, crossing_floor(case, case.model_bytes))
 
 
 def missing_floor(receiver: Receiver) -> float:

@@ -12,6 +12,7 @@ from math import ceil
 
 from rlsim.costs.pipeline import pipeline
 from rlsim.costs.transfer_case import PlanBytes, Receiver, Side, SyncCase
+from rlsim.costs.transfer_links import each, once, round_trip
 from rlsim.costs.transfer_methods import PIPELINED
 
 
@@ -74,7 +75,8 @@ def root_fanout(case: SyncCase) -> Timed:
     ingress = max(
         case.model_bytes / (min(r.gpus_per_engine, r.side.rails) * case.nic_rate(r.side)) for r in case.receivers
     )
-    wire = max(egress, ingress) * case.oversubscription
+    wire = max(max(egress, ingress) * case.oversubscription, each(case, lambda r: r.engines * case.model_bytes))
+    wire += case.rounds * round_trip(case)
     stages = {
         "gather": assembly(case),
         "wire": wire,
@@ -87,23 +89,27 @@ def root_fanout(case: SyncCase) -> Timed:
 def chain(case: SyncCase) -> Timed:
     """Store-and-forward along the receiving GPUs, root to first to second ..., two buffers each.
 
-    A bucket takes R hops; the buckets follow at the pace of the slowest of gather, hop and load:
+    A bucket takes R hops; the buckets follow at the pace of the slowest of gather, hop and load. A link to another
+    pool is one of the hops, and sets the pace of all where it is the slowest:
     (K + R - 1) hops of P/K / NIC + control when the network is slowest. Small buckets shorten the fill, until
     the cost per bucket bites: best bucket = sqrt(P * cost * NIC / (R - 1)). Source: verl 1dda039
     checkpoint_engine nixl, mooncake.
     """
     rounds = max(1, ceil(case.model_bytes / case.bucket))
-    hop = case.model_bytes / rounds / chain_rate(case) * case.oversubscription
-    hop += case.profile.value("refit_per_bucket_s")
+    control = case.profile.value("refit_per_bucket_s")
+    hop = case.model_bytes / rounds / chain_rate(case) * case.oversubscription + control
+    across = once(case, case.model_bytes / rounds) + round_trip(case) + control
+    pace = max(hop, across)
     stages = {
         "gather": assembly(case),
-        "wire": rounds * hop,
+        "wire": rounds * pace,
         "load": engine_load(case, case.model_bytes),
     }
     parts = pipeline(stages, PIPELINED, rounds)
-    parts["wire"] += (case.receiving_gpus - 1) * hop
+    fill = (case.receiving_gpus - 1) * hop + (pace - hop)
+    parts["wire"] += fill
     fixed = case.profile.value("refit_fixed_s")
-    return Timed({**parts, "fixed": fixed}, (rounds + case.receiving_gpus - 1) * hop)
+    return Timed({**parts, "fixed": fixed}, rounds * pace + fill)
 
 
 def p2p(case: SyncCase) -> Timed:
@@ -113,22 +119,30 @@ def p2p(case: SyncCase) -> Timed:
     plan of `rlsim.reshard` has them; what stays in a node goes over NVLink. Each GPU converts and loads its own
     slice only. Source: vLLM PR 43375, Perplexity arXiv 2510.27656, Miles issue 755.
     """
-    return _point_to_point(case, case.engines)
+    return _point_to_point(case, None)
 
 
 def p2p_replicate(case: SyncCase) -> Timed:
-    """Point-to-point to one instance, which its peers then copy: the trainer's NICs carry one copy only.
+    """Point-to-point to one instance of each kind, which its peers then copy: the trainer's NICs carry few copies.
 
     replicate = bytes of one GPU / NIC + (I - 2) bucket hops: each GPU streams to the GPU of the same place in
-    the next instance. Source: Miles, SGLang remote_instance loader (PRs 13125, 14997).
+    the next instance, every kind of engine in its own pool. Source: Miles, SGLang remote_instance loader (PRs 13125,
+    14997).
     """
     first = _point_to_point(case, 1)
-    if case.engines == 1 or case.colocated:
+    if case.colocated or all(r.engines == 1 for r in case.receivers):
         return first
-    rate = min(case.nic_rate(r.side) for r in case.receivers)
-    hop = min(case.bucket, case.recv_gpu) / rate
-    replicate = case.recv_gpu / rate + (case.engines - 2) * hop + copy_in(case, case.recv_gpu)
+    replicate = max(_replicate(case, r) for r in case.receivers)
     return Timed({**first.parts, "replicate": replicate}, first.link_seconds + replicate)
+
+
+def _replicate(case: SyncCase, receiver: Receiver) -> float:
+    """Seconds until all instances of one kind have copied from the first."""
+    if receiver.engines == 1:
+        return 0.0
+    rate = case.nic_rate(receiver.side) / case.oversubscription
+    hop = min(case.bucket, receiver.recv_gpu) / rate
+    return receiver.recv_gpu / rate + (receiver.engines - 2) * hop + copy_in(case, receiver.recv_gpu)
 
 
 def host(case: SyncCase) -> Timed:
@@ -159,8 +173,8 @@ def filesystem(case: SyncCase) -> Timed:
     """Write a checkpoint to a shared file system, every instance reads it: one after the other.
 
     P / write rate + max(bytes of a node / rate of one node, I * P / rate of the file system) + load;
-    engines of one node share its page cache. Source: AReaL and
-    slime disk modes.
+    engines of one node share its page cache. The file system stands at the trainer: other pools read over their link.
+    Source: AReaL and slime disk modes.
     """
     value = case.profile.value
     write = case.model_bytes / value("filesystem_write_rate")
@@ -168,6 +182,7 @@ def filesystem(case: SyncCase) -> Timed:
     read = max(
         *(r.recv_node / value("filesystem_node_read_rate") for r in case.receivers),
         copies * case.model_bytes / value("filesystem_read_rate"),
+        each(case, lambda r: min(r.engines, r.side.nodes) * case.model_bytes) + round_trip(case),
     )
     lift = max(case.model_bytes / (r.side.rails * host_rate(case, r.side)) for r in case.receivers)
     parts = {
@@ -224,7 +239,7 @@ def gather_links(case: SyncCase) -> float:
     needed = case.model_bytes * (source.held_by_stage if case.method.stage_heads and not case.colocated else 1.0)
     into_gpu = max(0.0, needed - source.held_gpu) / _nvlink(case, side) if side.rails > 1 else 0.0
     into_node = max(0.0, needed - source.held_node) / (side.rails * case.nic_rate(side)) if side.nodes > 1 else 0.0
-    return max(into_gpu, into_node)
+    return max(into_gpu, into_node * case.oversubscription)
 
 
 def chain_rate(case: SyncCase) -> float:
@@ -234,14 +249,18 @@ def chain_rate(case: SyncCase) -> float:
 
 
 def broadcast_wire(case: SyncCase) -> float:
-    """Seconds of one broadcast's bytes on the slowest rails, plus the fill of the pipeline over the nodes."""
+    """Seconds of one broadcast's bytes on the slowest rails, plus the fill of the pipeline over the nodes.
+
+    A link to another pool carries them once; every bucket waits for its acknowledgement, a round trip over the link.
+    """
     side = case.source.side
     senders = 1 if case.method.senders == "one" else side.rails
     rate = min(
         [senders * case.nic_rate(side)] + [min(senders, r.side.rails) * case.nic_rate(r.side) for r in case.receivers]
     )
     fill = case.rounds * sum(r.side.nodes for r in case.receivers) * case.profile.value("collective_latency_s")
-    return case.model_bytes * case.oversubscription / rate + fill
+    rails = case.model_bytes * case.oversubscription / rate
+    return max(rails, once(case, case.model_bytes)) + fill + case.rounds * round_trip(case)
 
 
 def engine_load(case: SyncCase, incoming: float) -> float:
@@ -289,18 +308,20 @@ def _nvlink(case: SyncCase, side: Side) -> float:
     return side.nvlink * case.profile.value("nvlink_efficiency") if side.nvlink else case.nic_rate(side)
 
 
-def _point_to_point(case: SyncCase, copies: int) -> Timed:
+def _point_to_point(case: SyncCase, copies: int | None) -> Timed:
+    """From shard to shard into so many instances of each kind (None: all)."""
     value = case.profile.value
-    share = copies / case.engines
-    replicas = case.delivered / case.model_bytes
-    if case.plan is not None and copies == case.engines:
+    sent = sum((r.engines if copies is None else copies) * r.engine_bytes for r in case.receivers)
+    if case.plan is not None and copies is None:
         wire = planned_wire(case, case.plan) * case.oversubscription
     elif case.colocated:
-        wire = max(missing_wire(case, r) for r in case.receivers)
+        wire = max(missing_wire(case, r) for r in case.receivers) * case.oversubscription
     else:
         into = max(r.recv_gpu / case.nic_rate(r.side) for r in case.receivers)
-        out = case.source.send_gpu * replicas * share / case.nic_rate(case.source.side)
+        out = case.source.send_gpu * (sent / case.model_bytes) / case.nic_rate(case.source.side)
         wire = max(into, out) * case.oversubscription
+    wire = max(wire, each(case, lambda r: (r.engines if copies is None else copies) * r.engine_bytes))
+    wire += round_trip(case)
     own = max(case.source.send_gpu, case.model_bytes / case.source.side.gpus)
     reading = case.read_bytes / case.model_bytes / value("refit_quantise_rate")
     gather = own * (1.0 / value("refit_load_rate") + reading)
@@ -329,7 +350,7 @@ def missing_wire(case: SyncCase, receiver: Receiver) -> float:
 def _host_wire(case: SyncCase) -> float:
     if case.colocated:
         lacking = max(0.0, case.model_bytes - case.source.held_node) if case.source.side.nodes > 1 else 0.0
-        return lacking / (case.source.side.rails * case.nic_rate(case.source.side))
+        return lacking * case.oversubscription / (case.source.side.rails * case.nic_rate(case.source.side))
     out = case.model_bytes / (case.source.side.gpus * case.nic_rate(case.source.side))
     into = max(case.model_bytes / (r.side.rails * case.nic_rate(r.side)) for r in case.receivers)
-    return max(out, into) * case.oversubscription
+    return max(max(out, into) * case.oversubscription, once(case, case.model_bytes)) + round_trip(case)

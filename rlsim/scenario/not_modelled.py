@@ -25,13 +25,9 @@ def _other_than(*modelled: Any) -> Refused:
 
 # key, its value, whether that value is refused
 NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
-    ("cluster.links", lambda s: s.cluster.links, _given),
-    ("cluster.oversubscription", lambda s: s.cluster.oversubscription, _other_than(1.0)),
     ("trainer.precision", lambda s: s.trainer.precision, _other_than("bf16")),
     ("remedies.elastic", lambda s: s.remedies.elastic, _given),
     ("faults[0]", lambda s: s.faults, _given),
-    ("weight_sync.rebuild_group", lambda s: s.weight_sync.rebuild_group, _other_than(False)),
-    ("weight_sync.strategy", lambda s: s.weight_sync.strategy, lambda strategy: strategy == "delta"),
 )
 
 

@@ -262,6 +262,10 @@ class WeightSync(Block):
     changed: float = item(
         0.02, "changed values: share of the weights that one step changes (strategy delta)", gt=0, le=1
     )
+    encoding: Literal["index", "zstd"] = item(
+        "index",
+        "delta encoding: index (int32 position and value of each changed weight) or zstd (compressed difference)",
+    )
     rebuild_group: bool = item(False, "process group between trainer and engines is built anew at every weight sync")
     flush_cache: bool = item(True, "prefix cache is flushed at a weight sync: what was cached is prefilled again")
 

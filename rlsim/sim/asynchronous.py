@@ -98,7 +98,7 @@ class Asynchronous:
         if how == "drain":
             self._open = False
             yield from self._drain()
-        start, sync = clock.now, loop.costs.sync
+        start, sync = clock.now, loop.sync
         end = loop.trainer.weather.sync_end(start, sync.seconds, sync.wire_seconds)
         if loop.settings.overlap:
             yield clock.at(start + min(sync.transfer_seconds, sync.seconds) + (end - (start + sync.seconds)))

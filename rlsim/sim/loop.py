@@ -12,7 +12,7 @@ from rlsim.sim.clock import Clock
 from rlsim.sim.evaluation import Evaluated, Evaluator
 from rlsim.sim.faults import Weather
 from rlsim.sim.ledger import CRASH, FATES, TRAINED, Ints, Ledger
-from rlsim.sim.prices import Costs
+from rlsim.sim.prices import Costs, Sync
 from rlsim.sim.recorder import Recorder
 from rlsim.sim.rollout import RolloutPool
 from rlsim.sim.settings import ASYNC, Settings
@@ -55,6 +55,12 @@ class Loop:
         """Sample numbers as int64[groups, group_size]."""
         return np.arange(ids.start, ids.stop).reshape(-1, self.settings.group_size)
 
+    @property
+    def sync(self) -> Sync:
+        """What the next weight sync costs: the first of a run may be dearer than the rest."""
+        first = self.costs.first_sync
+        return self.costs.sync if first is None or self.versions.current else first
+
     def rewarded(self, ids: Ints) -> float:
         """When a batch, all of whose samples have ended, has all its rewards."""
         return float(self.pool.scored(ids.reshape(1, -1))[0])
@@ -62,7 +68,7 @@ class Loop:
     def blocking_sync(self) -> Process:
         """Weight sync with nothing in flight: both sides take part from beginning to end."""
         start = self.clock.now
-        yield from self.trainer.stage("weight_sync", self.costs.sync.seconds)
+        yield from self.trainer.stage("weight_sync", self.sync.seconds)
         self.pool.renew()
         self.recorder.pool("weight_sync", start, self.clock.now)
         self.versions.publish(self.clock.now, self.trainer.updates)

@@ -48,6 +48,23 @@ class Training(Protocol):
         ...
 
 
+class Delta(Protocol):
+    """A delta sync against a full one; `break_even` bytes/s of the links below which it is faster, None: nowhere."""
+
+    @property
+    def changed(self) -> float: ...
+    @property
+    def bytes(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def full(self) -> str: ...
+    @property
+    def full_seconds(self) -> float: ...
+    @property
+    def break_even(self) -> float | None: ...
+
+
 class Sync(Protocol):
     """One weight sync: trainer weights into every engine."""
 
@@ -77,6 +94,14 @@ class Sync(Protocol):
     def alternatives(self) -> Mapping[str, float]:
         """Seconds by every strategy that the placement allows."""
         ...
+
+    @property
+    def group_seconds(self) -> float:
+        """Of `seconds`, what building the process group anew takes."""
+        ...
+
+    @property
+    def delta(self) -> Delta | None: ...
 
 
 class Switch(Protocol):
@@ -229,6 +254,7 @@ class Costs:
     hourly       dollars an hour by pool
     checkpoint   one save of the training state
     faults       what goes wrong
+    first_sync   the first weight sync of a run where it differs from the others
     spreads      phase -> (10th, 90th percentile) of its true duration over the predicted one
     """
 
@@ -256,6 +282,7 @@ class Costs:
     hourly: Mapping[str, float] = field(default_factory=dict)
     occupancy: Sequence[Any] = ()
     offload: OffloadReport | None = None
+    first_sync: Sync | None = None
 
     def engine_weights(self) -> tuple[float, ...]:
         """GPUs of an engine of each kind over those of the mean engine: exactly 1 where all are of one size."""

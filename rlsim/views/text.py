@@ -33,6 +33,7 @@ def summary(answer: Comparison) -> RenderableType:
     shown = [s for s in summaries if s["feasible"]]
     parts += _list("Memory of one GPU over the step", _by_line(shown, memory.step_lines))
     parts += _list("Offload ledger", _by_line(shown, memory.ledger_of))
+    parts += _list("Delta sync", _deltas(summaries))
     shared = [a for s in summaries for a in (s["assumptions"] or [])]
     parts += _list("Assumed", list(dict.fromkeys(shared)), "dim")
     return Group(*parts)
@@ -77,6 +78,32 @@ def _checkpoints(summaries: Sequence[Summary]) -> list[str]:
         if one["feasible"] and (told := goodput.sentence(one)):
             lines.setdefault(told, []).append(one["variant"])
     return [f"{', '.join(names)}: {told}" for told, names in lines.items()]
+
+
+def _deltas(summaries: Sequence[Summary]) -> list[str]:
+    """What sending only changed weights takes, where a variant does; variants alike share a line."""
+    if not any(s["feasible"] and s["weight_sync"]["strategy"] == "delta" for s in summaries):
+        return []
+    lines: dict[str, list[str]] = {}
+    for one in summaries:
+        sync = one["weight_sync"] if one["feasible"] else None
+        if sync is not None and sync["delta"]:
+            lines.setdefault(_delta(sync["delta"]), []).append(one["variant"])
+    return [f"{', '.join(names)}: {text}" for text, names in lines.items()]
+
+
+def _delta(delta: Mapping[str, Any]) -> str:
+    rate = delta["break_even_bytes_per_s"]
+    faster = "delta" if delta["seconds"] < delta["full_seconds"] else delta["full"]
+    level = f"delta is faster below {_rate(rate)} of links" if rate else f"{faster} is faster at any rate of the links"
+    return (
+        f"{delta['bytes'] / 1e9:.2f} GB ({delta['changed']:.2%} of the weights change) in {delta['seconds']:.2f} s, "
+        f"the whole model by {delta['full']} in {delta['full_seconds']:.2f} s; {level}"
+    )
+
+
+def _rate(rate: float) -> str:
+    return f"{rate / 1e9:.3g} GB/s" if rate >= 1e9 else f"{rate / 1e6:.3g} MB/s"
 
 
 def show(renderable: RenderableType) -> None:
@@ -145,7 +172,7 @@ def _blocks(shown: Sequence[Summary]) -> list[list[tuple[str, str, Cell]]]:
         rates.insert(1, ("goodput", "%", lambda s: f"{100 * s['goodput']:.1f}"))
     sync: list[tuple[str, str, Cell]] = [
         ("sync strategy", "", lambda s: str(s["weight_sync"]["strategy"])),
-        ("sync moved, in all", "GB", lambda s: f"{s['weight_sync']['bytes_total'] / 1e9:,.0f}"),
+        ("sync: one copy of the model", "GB", lambda s: f"{s['weight_sync']['bytes_total'] / 1e9:,.0f}"),
         ("sync into the busiest GPU", "GB", lambda s: f"{s['weight_sync']['bytes_max_per_gpu'] / 1e9:.2f}"),
         ("sync takes / floor", "s", lambda s: _pair(s["weight_sync"], "seconds", "floor_seconds", 1, 2)),
         ("staleness mean / max", "versions", lambda s: _pair(s["staleness"], "mean", "max", 1, 1)),

@@ -9,12 +9,9 @@ from rlsim.scenario.not_modelled import NOT_MODELLED
 from .text import BASE, changed
 
 REFUSED = [
-    ("nic: 50 GB/s", "oversubscription: 2.0", "cluster.oversubscription = 2.0", 3),
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, precision: fp8, ", "trainer.precision = fp8", 12),
-    ("run: {steps: 3}", "weight_sync: {strategy: delta}", "weight_sync.strategy = delta", 14),
     ("run: {steps: 3}", "remedies: {elastic: {below: 0.5}}", "remedies.elastic", 14),
     ("run: {steps: 3}", "faults: [{kind: engine-crash, at: 60 s}]", "faults[0]", 14),
-    ("run: {steps: 3}", "weight_sync: {rebuild_group: true}", "weight_sync.rebuild_group = true", 14),
 ]  # fmt: skip
 
 

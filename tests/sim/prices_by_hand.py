@@ -92,6 +92,8 @@ class Sync:
     bytes_total: float = 16e9
     bytes_max_per_gpu: float = 2e9
     floor_seconds: float = 0.0
+    group_seconds: float = 0.0
+    delta: Any = None
 
     @property
     def wire_seconds(self) -> float:
