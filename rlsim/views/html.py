@@ -40,7 +40,7 @@ def _section(answer: Comparison) -> str:
     if answer.results:
         figures = [plots.phase_bars(shown), plots.pool_bars(shown), plots.tail_curve(answer.results)]
         figures += [plots.timeline(result) for result in answer.results]
-        figures.append(plots.memory_bars(answer.results))
+        figures.append(memory_plots.peak_bars(shown))
         figures += [memory_plots.over_step(s) for s in shown]
         figures += [memory_plots.ledger(s) for s in shown if s["offload_ledger"] is not None]
     drawn = "\n".join(f'<div class="figure">{_div(figure)}</div>' for figure in figures)

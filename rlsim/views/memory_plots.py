@@ -15,6 +15,46 @@ Summary = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 
+def peak_bars(summaries: Sequence[Summary]) -> go.Figure:
+    """Every role of every variant at its fullest moment, by kind of bytes; a tick where its GPU's memory ends."""
+    figure = go.Figure()
+    bars = [(summary, peak) for summary in summaries for peak in summary["memory_peak"]]
+    names = [f"{summary['variant']}: {peak['role']}, {label(peak['moment'])}" for summary, peak in bars]
+    grouped = [_grouped(_fullest(summary, peak)["parts_gib"]) for summary, peak in bars]
+    for group, shade in MEMORY.items():
+        widths = [parts.get(group, 0.0) for parts in grouped]
+        if any(widths):
+            figure.add_bar(
+                y=names,
+                x=widths,
+                orientation="h",
+                name=group,
+                marker_color=shade,
+                hovertemplate="%{x:.2f} GiB<extra>" + group + "</extra>",
+            )
+    figure.add_scatter(
+        y=names,
+        x=[peak["hbm_gib"] for _, peak in bars],
+        mode="markers",
+        name="GPU memory",
+        marker={"symbol": "line-ns", "size": 18, "line": {"width": 2, "color": "#333333"}},
+        hovertemplate="%{x:.1f} GiB<extra>GPU memory</extra>",
+    )
+    figure.update_layout(
+        barmode="stack",
+        title="memory at the fullest moment, by role",
+        xaxis_title="GiB per GPU",
+        yaxis_title="variant and role",
+    )
+    figure.update_yaxes(autorange="reversed", categoryorder="array", categoryarray=names)
+    return style(figure, max(420, 120 + 34 * len(bars)))
+
+
+def _fullest(summary: Summary, peak: Summary) -> Row:
+    rows = [row for row in summary["memory_timeline"] if row["role"] == peak["role"]]
+    return max(rows, key=lambda row: sum(row["parts_gib"].values()))
+
+
 def over_step(summary: Summary) -> go.Figure:
     """One panel per role: a stacked bar for every phase in the order of the step, against the GPU's memory.
 

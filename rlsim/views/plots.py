@@ -91,45 +91,6 @@ def tail_curve(results: Sequence[Result]) -> go.Figure:
     return style(figure, 360)
 
 
-def memory_bars(results: Sequence[Result]) -> go.Figure:
-    """Bytes per GPU by role at the peak moment, trainer and rollout side, against the GPU's memory."""
-    figure = go.Figure()
-    shades = [
-        "#0072B2",
-        "#009E73",
-        "#E69F00",
-        "#D55E00",
-        "#CC79A7",
-        "#56B4E9",
-        "#999999",
-        "#332288",
-        "#882255",
-    ]
-    rows: list[tuple[str, Mapping[str, float]]] = []
-    for result in results:
-        rows.append((f"{result.variant}: trainer", result.memory.trainer.parts))
-        rows.append((f"{result.variant}: rollout", result.memory.rollout.parts))
-    roles = list(dict.fromkeys(role for _, parts in rows for role in parts))
-    for role, shade in zip(roles, shades * len(roles), strict=False):
-        figure.add_bar(
-            y=[name for name, _ in rows],
-            x=[parts.get(role, 0.0) / 2**30 for _, parts in rows],
-            orientation="h",
-            name=role.replace("_", " "),
-            marker_color=shade,
-        )
-    capacity = max(result.hbm_bytes for result in results) / 2**30
-    figure.add_vline(x=capacity, line_dash="dash", line_color="#333333", annotation_text="GPU memory")
-    figure.update_layout(
-        barmode="stack",
-        title="memory at the peak, by role",
-        xaxis_title="GiB per GPU",
-        yaxis_title="variant and side",
-    )
-    figure.update_yaxes(autorange="reversed")
-    return style(figure, max(340, 140 + 40 * len(rows)))
-
-
 def style(figure: go.Figure, height: int) -> go.Figure:
     """What all figures have in common."""
     figure.update_layout(

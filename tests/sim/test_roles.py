@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prices_by_hand import Hand, Reward, Training, fixed, regime
+from prices_by_hand import Hand, Reward, Training, fixed, regime, uniform
 
 from rlsim.accounting import mfu, utilization
 from rlsim.sim.run import play
@@ -120,3 +121,22 @@ def test_step_scales_with_all_durations(c: float, own: bool, colocated: bool, va
     (one, _), (other, _) = run(1.0), run(c)
     assert other.seconds == pytest.approx(one.seconds * c, rel=1e-9)
     assert sum(one.phases.values()) == pytest.approx(one.seconds, rel=1e-9)
+
+
+@pytest.mark.parametrize("schedule", ["sync", "one-step-off", "async"])
+@pytest.mark.parametrize("gpus", [0, 8])
+def test_spans_of_a_group_never_overlap(schedule: str, gpus: int) -> None:
+    critic = Critic(Training(update_seconds=4.0, logprob_seconds=5.0), gpus, 0.3, 0.2)
+    costs = replace(HAND.costs(), critic=critic, reference=Replicas(0.4, workers=2))
+    rules = regime(schedule, False, PROMPTS, GROUP, reference=True, max_staleness=1.0)
+    run = play(rules, costs, uniform(20, 200, PROMPTS, GROUP), 4, 0)
+    spans = run.spans
+    assert {"critic", "reference"} <= set(spans.track)
+    for group in set(spans.group):
+        own = sorted((s, e) for s, e, g in zip(spans.start, spans.end, spans.group, strict=True) if g == group)
+        assert all(a[1] <= b[0] + 1e-9 for a, b in pairwise(own)), group
+    # a shared critic is on the trainer's group
+    assert ("critic" in set(spans.group)) == (gpus > 0)
+    for one in run.steps:
+        assert sum(one.phases.values()) == pytest.approx(one.seconds)
+        assert sum(end - start for _, _, start, end in one.segments) == pytest.approx(one.seconds)
