@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 from rlsim.interval import TRAINER_PATH
 from rlsim.sim import ledger as fates
-from rlsim.sim.prices import Costs, Delta
+from rlsim.sim.prices import Costs
 from rlsim.sim.recorder import PHASES, POOL, UPKEEP, PoolCounts, Step
 from rlsim.sim.run import Run
 
@@ -227,34 +227,6 @@ def response_tokens(runs: Sequence[Run]) -> dict[str, float]:
     drawn = np.concatenate([run.ledger["response"] for run in runs])
     trained = np.concatenate([run.ledger["response"][run.measured_samples()] for run in runs])
     return {"drawn": float(drawn.mean()), "trained": float(trained.mean())}
-
-
-def weight_sync(costs: Costs, phase: Mapping[str, float], pool: Mapping[str, float]) -> dict[str, Any]:
-    """One weight sync, and what a step loses to it: on the trainer's clock, and of generation."""
-    sync = costs.sync
-    return {
-        "strategy": sync.strategy,
-        "bytes_total": float(sync.bytes_total),
-        "bytes_max_per_gpu": float(sync.bytes_max_per_gpu),
-        "seconds": float(sync.seconds),
-        "floor_seconds": float(sync.floor_seconds),
-        "transfer_seconds": float(sync.transfer_seconds),
-        "exposed_seconds": phase["weight_sync"],
-        "lost_generation_seconds": pool["weight_sync"] + pool["reprefill"],
-        "delta": None if sync.delta is None else _delta(sync.delta),
-    }
-
-
-def _delta(delta: Delta) -> dict[str, Any]:
-    """One delta sync beside a full one by the strategy in use, and the link rate below which it is faster."""
-    return {
-        "changed": delta.changed,
-        "bytes": delta.bytes,
-        "seconds": delta.seconds,
-        "full": delta.full,
-        "full_seconds": delta.full_seconds,
-        "break_even_bytes_per_s": delta.break_even,
-    }
 
 
 def memory(costs: Costs) -> dict[str, float]:

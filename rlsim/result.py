@@ -20,6 +20,7 @@ from rlsim.sim.recorder import PHASES, POOL, UPKEEP, Step
 from rlsim.sim.run import Run, play
 from rlsim.sim.settings import ASYNC, Settings
 from rlsim.sim.work import Draw
+from rlsim.sync_accounting import weight_sync
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,7 +133,7 @@ class Result:
             "staleness_updates": accounting.staleness_updates(late, settings.round_mini_batches, settings.epochs),
             "staleness_histogram": accounting.staleness_histogram(stale),
             "spans": accounting.spans(spans),
-            "weight_sync": accounting.weight_sync(costs, phase, pool),
+            "weight_sync": weight_sync(steps, costs, phase, pool),
             "memory_gib": accounting.memory(costs),
             "memory_timeline": timeline(costs.occupancy, self._typical_step()),
             "memory_peak": peaks(costs.occupancy),

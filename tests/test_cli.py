@@ -66,6 +66,7 @@ CONTRACT = {
         "transfer_seconds",
         "exposed_seconds",
         "lost_generation_seconds",
+        "lost",
         "delta",
     },
     "memory_gib": {"trainer_peak", "rollout_peak", "host_peak"},

@@ -44,7 +44,7 @@ CONTRACT: dict[str, Any] = {
     "spans": {"mean", "max"},
     "weight_sync": {
         *("strategy", "bytes_total", "bytes_max_per_gpu", "seconds", "floor_seconds", "transfer_seconds"),
-        *("exposed_seconds", "lost_generation_seconds", "delta"),
+        *("exposed_seconds", "lost_generation_seconds", "lost", "delta"),
     },
     "memory_gib": {"trainer_peak", "rollout_peak", "host_peak"},
     "samples": {"trained", "dropped", "aborted", "in_flight"},
@@ -58,7 +58,7 @@ PLAIN = {
     *("name", "variant", "seed", "steps", "warmup_steps", "feasible", "problems", "bottleneck"),
     *("tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s", "effective_tokens_per_s", "goodput", "mfu_train"),
     *("mean_running_batch", "preemptions", "kv_tokens_per_engine", "engines", "assumptions", "early_logprob_s"),
-    *("staleness_histogram", "checkpoint"),
+    *("staleness_histogram", "checkpoint", "memory_timeline", "memory_peak", "offload_ledger"),
 }
 
 

@@ -53,6 +53,11 @@ class SyncCost:
     delta: DeltaCost | None = None
 
     @property
+    def grace_seconds(self) -> float:
+        """Of `seconds`, what engines stand still before weights move."""
+        return self.parts.get("grace", 0.0)
+
+    @property
     def group_seconds(self) -> float:
         """Of `seconds`, what building the process group anew takes."""
         return self.parts.get("group", 0.0)
@@ -163,8 +168,9 @@ def sync_cost(
     if timed is not None:
         parts[strategy] = above_floor(timed(case), floor)
     swap = max(2.0 * r.recv_gpu / r.side.hbm for r in case.receivers) if overlap else 0.0
-    group = {"group": group_seconds(case, strategy)} if case.rebuild else {}
-    mine = {**parts[strategy], "swap": swap, **group} if overlap else {**parts[strategy], **group}
+    still = {"group": group_seconds(case, strategy)} if case.rebuild else {}
+    still |= {"grace": case.grace} if case.grace else {}
+    mine = {**parts[strategy], "swap": swap, **still} if overlap else {**parts[strategy], **still}
     seconds = sum(mine.values())
     links = sum(value for name, value in mine.items() if name in LINKS)
     return SyncCost(
@@ -174,11 +180,11 @@ def sync_cost(
         bytes_delivered=case.delivered,
         seconds=seconds,
         floor_seconds=floor,
-        transfer_seconds=seconds - mine["fixed"] - swap - sum(group.values()),
+        transfer_seconds=seconds - mine["fixed"] - swap - sum(still.values()),
         parts=mine,
         sources={"measured": 0.0, "scaled": seconds - links, "roofline": links},
         alternatives={
-            name: sum(values.values()) + (group_seconds(case, name) if case.rebuild else 0.0)
+            name: sum(values.values()) + case.grace + (group_seconds(case, name) if case.rebuild else 0.0)
             for name, values in parts.items()
         },
         delta=delta_cost(case, strategy if strategy in DISAGGREGATED else _auto(case)) if deltas_work(case) else None,

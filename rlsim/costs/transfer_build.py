@@ -49,6 +49,7 @@ def sync_case(system: System, framework: str | None = None) -> SyncCase:
         plan=plan,
         width=max(1.0, BYTES[dtype]),
         changed=None if engine_keeps_base(system.scenario) else system.scenario.weight_sync.changed,
+        grace=system.scenario.weight_sync.pause if system.scenario.schedule == "async" else 0.0,
         rebuild=system.scenario.weight_sync.rebuild_group,
         encoding=system.scenario.weight_sync.encoding,
     )

@@ -125,6 +125,7 @@ class SyncCase:
     width         bytes of one value on the wire
     changed       share of the values that a step changes, where a delta sync may send just these (None: adapters are
                   few and change whole); encoding: how it writes them, "index" or "zstd"
+    grace         seconds that running engines stand still before weights move
     rebuild       the process group between the roles is built anew at every sync
     """
 
@@ -144,6 +145,7 @@ class SyncCase:
     changed: float | None = 0.02
     encoding: str = "index"
     rebuild: bool = False
+    grace: float = 0.0
 
     @property
     def rounds(self) -> int:

@@ -377,6 +377,8 @@ def inert_blocks(scenario: Scenario) -> list[str]:
         inert.append("async (schedule is not async)")
     if scenario.weight_sync.overlap and scenario.schedule != "async":
         inert.append("weight_sync.overlap (schedule is not async)")
+    if scenario.weight_sync.pause and scenario.schedule != "async":
+        inert.append("weight_sync.pause (schedule is not async: no engine runs)")
     if scenario.schedule == "async":
         long_tail = [name for name in ("over_sampling", "consolidate") if getattr(scenario.remedies, name) is not None]
         inert += [f"remedies.{name} (schedule is async: no step waits for the last samples)" for name in long_tail]

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, model_validator
 
-from rlsim.scenario.block import Block, Bytes, Listed, item, needed, whole_keys
+from rlsim.scenario.block import Block, Bytes, Listed, Seconds, item, needed, whole_keys
 from rlsim.scenario.geometry import engine_geometry
 from rlsim.scenario.quantity import MistakeError
 
@@ -265,6 +265,11 @@ class WeightSync(Block):
     encoding: Literal["index", "zstd"] = item(
         "index",
         "delta encoding: index (int32 position and value of each changed weight) or zstd (compressed difference)",
+    )
+    pause: Seconds = item(
+        0.0,
+        "pause before a weight sync: running engines stand still so long before weights move (schedule: async)",
+        ge=0,
     )
     rebuild_group: bool = item(False, "process group between trainer and engines is built anew at every weight sync")
     flush_cache: bool = item(True, "prefix cache is flushed at a weight sync: what was cached is prefilled again")

@@ -91,6 +91,8 @@ class Asynchronous:
         interrupt   what runs keeps its tokens; its KV is recomputed under the new weights
         in-flight   what runs keeps its tokens and its KV
 
+        Where caches are not flushed, an interrupted sample finds its KV, of the old weights, in the prefix cache.
+
         With overlap the engines generate on while the weights are on the wire and stand still for the rest.
         """
         loop, clock, pool, how = self.loop, self.loop.clock, self.loop.pool, self.loop.settings.on_sync
@@ -106,8 +108,11 @@ class Asynchronous:
         self.catch_up()
         stop = clock.now
         again = self._abort() if how == "abort" else []
-        if how == "interrupt":
-            pool.fleet.interrupt(stop, keep_kv=False)
+        lost = loop.recorder.step.lost
+        if how == "interrupt" and pool.flushes:
+            lost.forgotten += pool.interrupt()
+        lost.grace += sync.grace_seconds
+        lost.group += sync.group_seconds
         pool.stand_still()
         if how != "in-flight":
             pool.renew()
@@ -255,12 +260,16 @@ class Asynchronous:
 
     def _drain(self) -> Process:
         """Wait until nothing is in flight."""
-        start = self.loop.clock.now
+        start, pool = self.loop.clock.now, self.loop.pool
         self.catch_up()
-        if self.loop.pool.engines.in_flight:
+        if pool.engines.in_flight:
+            busy = pool.busy()
             self._draining = True
             yield from self._wait()
             self._draining = False
+            seconds, lost = self.loop.clock.now - start, self.loop.recorder.step.lost
+            lost.drain += seconds
+            lost.drain_idle += max(0.0, len(pool.fleet.engines) * seconds - (pool.busy() - busy))
             self.loop.recorder.phase("wait_rollout", start, self.loop.clock.now, None)
 
     def _wait(self) -> Process:
@@ -313,6 +322,7 @@ class Asynchronous:
         step = self.loop.recorder.step
         step.aborted += sum(1 for r in lost if r.generated)
         step.wasted += sum(r.generated for r in lost)
+        step.lost.aborted += sum(r.generated for r in lost)
         return sorted(r.id for r in lost)
 
     def _samples(self, groups: list[int]) -> Ints:

@@ -68,6 +68,7 @@ class Loop:
     def blocking_sync(self) -> Process:
         """Weight sync with nothing in flight: both sides take part from beginning to end."""
         start = self.clock.now
+        self.recorder.step.lost.group += self.sync.group_seconds
         yield from self.trainer.stage("weight_sync", self.sync.seconds)
         self.pool.renew()
         self.recorder.pool("weight_sync", start, self.clock.now)

@@ -101,6 +101,11 @@ class Sync(Protocol):
         ...
 
     @property
+    def grace_seconds(self) -> float:
+        """Of `seconds`, what engines stand still before weights move."""
+        ...
+
+    @property
     def delta(self) -> Delta | None: ...
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, field
 
+from rlsim.sim.lost import SyncLoss
+
 PHASES = (
     "rollout",
     "reward",
@@ -63,6 +65,7 @@ class Step:
     upkeep    of the label `other`, seconds by UPKEEP
     begun     when its account begins: after the steps that a crash lost, whose seconds it carries
     evaluated, evaluating   response tokens of evaluations, and their engine-seconds
+    lost      what its weight syncs took from generation
     """
 
     index: int
@@ -88,6 +91,7 @@ class Step:
     begun: float = 0.0
     evaluated: int = 0
     evaluating: float = 0.0
+    lost: SyncLoss = field(default_factory=SyncLoss)
 
     @property
     def seconds(self) -> float:

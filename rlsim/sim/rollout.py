@@ -7,7 +7,7 @@ engines jump from batch change to batch change on their own; simpy sees only the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 
 import numpy as np
 
@@ -137,6 +137,19 @@ class RolloutPool:
         if self._busy_since is not None:
             self.recorder.pool("busy", self._busy_since, now)
             self._busy_since = None
+
+    def interrupt(self) -> int:
+        """All that runs loses its KV; returns the tokens of the contexts that have to be prefilled again."""
+        ranks = [rank for engine in self.fleet.engines for rank in engine.ranks]
+        running = [len(rank.running) for rank in ranks]
+        self.fleet.interrupt(self.clock.now, keep_kv=False)
+        again = [r for rank, count in zip(ranks, running, strict=True) for r in islice(rank.waiting, count)]
+        return sum(request.prompt + request.done for request in again)
+
+    def busy(self) -> float:
+        """Engine-seconds with work up to now."""
+        now = self.clock.now
+        return self.fleet.stats.busy_seconds + sum(engine.under_way(now)[0] for engine in self.fleet.engines)
 
     def stand_still(self) -> None:
         """Engines stop for a weight sync."""

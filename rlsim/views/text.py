@@ -13,6 +13,7 @@ from rich.text import Text
 from rlsim import goodput
 from rlsim.api import Comparison
 from rlsim.views import memory, verdict
+from rlsim.views import sync as sync_view
 from rlsim.views.palette import PHASES, UPKEEP, colour, label
 
 Summary = Mapping[str, Any]
@@ -29,11 +30,12 @@ def summary(answer: Comparison) -> RenderableType:
     parts += _list("Bottleneck", [f"{s['variant']}: {s['bottleneck']}" for s in summaries if s["feasible"]])
     parts += _list("Comparison", verdict.sentences(summaries))
     parts += _list("Checkpoints", _checkpoints(summaries))
+    parts += _list("Weight sync", sync_view.losses(summaries))
     parts += _list("Weight sync by strategy", _strategies(answer))
     shown = [s for s in summaries if s["feasible"]]
     parts += _list("Memory of one GPU over the step", _by_line(shown, memory.step_lines))
     parts += _list("Offload ledger", _by_line(shown, memory.ledger_of))
-    parts += _list("Delta sync", _deltas(summaries))
+    parts += _list("Delta sync", sync_view.deltas(summaries))
     shared = [a for s in summaries for a in (s["assumptions"] or [])]
     parts += _list("Assumed", list(dict.fromkeys(shared)), "dim")
     return Group(*parts)
@@ -78,32 +80,6 @@ def _checkpoints(summaries: Sequence[Summary]) -> list[str]:
         if one["feasible"] and (told := goodput.sentence(one)):
             lines.setdefault(told, []).append(one["variant"])
     return [f"{', '.join(names)}: {told}" for told, names in lines.items()]
-
-
-def _deltas(summaries: Sequence[Summary]) -> list[str]:
-    """What sending only changed weights takes, where a variant does; variants alike share a line."""
-    if not any(s["feasible"] and s["weight_sync"]["strategy"] == "delta" for s in summaries):
-        return []
-    lines: dict[str, list[str]] = {}
-    for one in summaries:
-        sync = one["weight_sync"] if one["feasible"] else None
-        if sync is not None and sync["delta"]:
-            lines.setdefault(_delta(sync["delta"]), []).append(one["variant"])
-    return [f"{', '.join(names)}: {text}" for text, names in lines.items()]
-
-
-def _delta(delta: Mapping[str, Any]) -> str:
-    rate = delta["break_even_bytes_per_s"]
-    faster = "delta" if delta["seconds"] < delta["full_seconds"] else delta["full"]
-    level = f"delta is faster below {_rate(rate)} of links" if rate else f"{faster} is faster at any rate of the links"
-    return (
-        f"{delta['bytes'] / 1e9:.2f} GB ({delta['changed']:.2%} of the weights change) in {delta['seconds']:.2f} s, "
-        f"the whole model by {delta['full']} in {delta['full_seconds']:.2f} s; {level}"
-    )
-
-
-def _rate(rate: float) -> str:
-    return f"{rate / 1e9:.3g} GB/s" if rate >= 1e9 else f"{rate / 1e6:.3g} MB/s"
 
 
 def show(renderable: RenderableType) -> None:

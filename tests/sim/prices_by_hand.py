@@ -93,6 +93,7 @@ class Sync:
     bytes_max_per_gpu: float = 2e9
     floor_seconds: float = 0.0
     group_seconds: float = 0.0
+    grace_seconds: float = 0.0
     delta: Any = None
 
     @property
