@@ -19,6 +19,7 @@ from pytest_benchmark.fixture import BenchmarkFixture
 
 from rlsim.sim.fleet import Fleet
 from rlsim.sim.request import Request
+from rlsim.sim.run import uncollected
 from rlsim.sim.surface import Surface
 
 PROMPT, GROUP, MEAN, CAP = 900, 16, 9000, 32768
@@ -150,10 +151,11 @@ def run(
         fleets[:] = [build()]
         RESUMES[0] = 0
         gc.collect()
-        gc.freeze()  # as a run does: what has been imported is no garbage
+        gc.freeze()  # what has been imported is no garbage
         return (fleets[0], samples()), {}
 
-    benchmark.pedantic(how, setup=fresh, rounds=rounds)
+    with uncollected():  # as in a run
+        benchmark.pedantic(how, setup=fresh, rounds=rounds)
     stats, seconds, n = fleets[0].stats, benchmark.stats.stats.min, len(samples())
     figures = {
         "samples_per_s": n / seconds,

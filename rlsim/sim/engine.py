@@ -436,20 +436,21 @@ class Engine:
             for request in schedule.finished[i]:
                 request.done = request.response
             return schedule.finished[i]
-        n, stats, t, iteration = self._steps, self.stats, self.t, self._iteration
-        done: list[Request] = []
+        n, end, batch, stats, iteration = self._steps, self.end, self.batch, self.stats, self._iteration
         if iteration:
             done = self._play_iteration(iteration, n)
-            n, t = n - 1, self.t
+            n -= 1
+        else:
+            done = []
         if n:
-            batch, seconds = self.batch, self.end - t
+            seconds = end - self.t
             stats.iterations += n
             stats.busy_seconds += seconds
             stats.batch_seconds += batch * seconds
             stats.generated_tokens += batch * n
             self.k += n
         stats.jumps += 1
-        self.t, self.end = self.end, inf
+        self.t, self.end = end, inf
         k = self.k
         finish = self._finish
         while finish and finish[0] <= k:
@@ -469,15 +470,14 @@ class Engine:
 
     def _play_iteration(self, iteration: Iteration, n: int) -> list[Request]:
         """Finish the iteration that the planned stretch, of n, begins with; returns the samples that are done."""
-        stats, decodes = self.stats, iteration.decodes
-        t = self.t + iteration.seconds
-        seconds = t - self.t
+        stats, decodes, seconds, before = self.stats, iteration.decodes, iteration.seconds, iteration.taken_over
+        self.t += seconds
         stats.iterations += 1
         stats.busy_seconds += seconds
         stats.batch_seconds += decodes * seconds
-        stats.generated_tokens += decodes
         stats.prefill_tokens += iteration.tokens
         stats.prefill_seconds += iteration.prefill_seconds
+        stats.generated_tokens += decodes + len(iteration.chunks) if before else decodes
         if iteration.again:
             stats.reprefilled_tokens += iteration.again
             stats.reprefill_seconds += iteration.prefill_seconds * (iteration.again / iteration.tokens)
@@ -486,15 +486,16 @@ class Engine:
             for rank in self.moving:
                 rank.moved = 0
             self.moving = []
-        self.t = t
         if decodes:
             self.k += 1
         self._iteration = None
-        if not iteration.taken_over:
+        if not before:
             return self._end_chunks(iteration, self.k)
-        stats.generated_tokens += len(iteration.chunks)
         if n > 1:
-            self.timeline.add(t, self.running, self.batch * self.k + self.contexts)
+            line = self.timeline
+            line.time.append(self.t)
+            line.running.append(self.running)
+            line.kv_tokens.append(self.batch * self.k + self.contexts)
         return []
 
     def _end_chunks(self, iteration: Iteration, k: int) -> list[Request]:

@@ -39,6 +39,8 @@ def compose(engine: Engine, k: int) -> Iteration:
 
     Without chunked prefill decodes wait while there are prompts.
     """
+    if engine.many is None and not engine.moving:
+        return _on_one_rank(engine, k)
     rows, pace, many, surface = engine.rows, engine.pace, engine.many, engine.surface
     mixed = surface.chunked_prefill
     waits = not mixed and bool(engine.prefilling)
@@ -70,3 +72,18 @@ def compose(engine: Engine, k: int) -> Iteration:
     return Iteration(
         slowest + swap + rows.joint[decodes] + together, slowest - plain + together, swap, decodes, chunks, total, again
     )
+
+
+def _on_one_rank(engine: Engine, k: int) -> Iteration:
+    """The same for a plain engine without swaps."""
+    rank, surface = engine.prefilling[0], engine.surface
+    mixed = surface.chunked_prefill
+    decodes = rank.b if mixed else 0
+    chunks: list[tuple[Request, int]] = []
+    tokens, pairs, again = rank.chunk(engine.budget - decodes if mixed else UNLIMITED, chunks)
+    added = engine.rows.prefill(tokens) + surface.prefill_pair_seconds * pairs
+    if decodes:
+        seconds = engine.pace.slowest(k) + added
+    else:
+        seconds = added = added + surface.prefill_base
+    return Iteration(seconds + engine.rows.joint[decodes], added, 0.0, decodes, chunks, tokens, again)

@@ -180,30 +180,31 @@ class Rank:
         slots = self.slots - len(running)
         while waiting and slots and budget > 0:
             request = waiting[0]
-            todo = request.prompt + request.done
-            blocks = own = -(-todo // block)
-            there = request.swapped or request.kv_ready
+            tokens = todo = request.prompt + request.done
+            blocks = -(-tokens // block)
             common = 0
             if share:
                 others = members.get(request.group, 0)
                 if others:
-                    common = request.common // block
                     # at least the last block is computed afresh: its logits give the next token
-                    todo -= min(common, own - 1) * block
+                    common = request.common // block
+                    todo -= min(common, blocks - 1) * block
                     blocks -= common
             if taken + blocks > free:
                 if not exact:
                     free, exact = self.capacity - self.held(k + 1), True
                 if taken + blocks > free:
                     break
-            returns = share and request.cached and not there
-            spared = max(0, todo - self._afresh(request)) if returns else 0
-            todo -= spared
+            there = request.swapped or request.kv_ready
+            spared = 0
+            if request.cached and share and not there:
+                spared = max(0, todo - self._afresh(request))
+                todo -= spared
             if whole and todo > budget and self.prefilling and not there:
                 break
             waiting.popleft()
             taken += blocks
-            if returns:
+            if request.cached and share and not there:
                 self._note_reuse(request, spared)
             if kept.blocks:
                 kept.take(request.id)
@@ -255,7 +256,7 @@ class Rank:
 
     def begin_decode(self, request: Request, k: int) -> None:
         """The prompt is done and has given a token; decoding starts with iteration k."""
-        self.fixed += -(request.prompt + request.done) // self.block
+        self.fixed -= -(-(request.prompt + request.done) // self.block)
         request.done += 1
         self._decode(request, k)
 
