@@ -6,6 +6,7 @@ cuts through a block is refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rlsim.errors import UserError
@@ -57,6 +58,33 @@ def blocks(matrix: torch.Tensor) -> torch.Tensor:
 def spread(scale: torch.Tensor, shape: tuple[int, ...] | torch.Size) -> torch.Tensor:
     """The scale of every element."""
     return scale.repeat_interleave(BLOCK, 0)[: shape[0]].repeat_interleave(BLOCK, 1)[:, : shape[1]]
+
+
+def quantised_engine(state: Mapping[str, torch.Tensor], plan: Plan, rank: int) -> dict[str, torch.Tensor]:
+    """Tensors of one engine rank in FP8: matrices of attention, MLP and experts with `…_scale_inv` beside them.
+
+    The shards lie on the grid (`check_grid`), so quantising them is cutting the quantised checkpoint.
+    """
+    import torch
+
+    check_grid(plan)
+    within = rank % plan.engine.gpus_per_engine
+    found = dict(state)
+    for layer in range(plan.model.num_layers):
+        for cls in classes_of(plan.model, layer):
+            if not quantised(cls):
+                continue
+            for side in engine_side(cls, layer, plan.model, plan.engine):
+                for owner in [o for o in range(len(side.ranks)) if side.ranks[o, 0] == within]:
+                    name = side.local[owner].name
+                    if name not in state or f"{name}_scale_inv" in found:
+                        continue
+                    matrices = state[name] if state[name].dim() == 3 else state[name][None]
+                    values, scales = zip(*(quantise(matrix) for matrix in matrices), strict=True)
+                    stacked = state[name].dim() == 3
+                    found[name] = torch.stack(values) if stacked else values[0]
+                    found[f"{name}_scale_inv"] = torch.stack(scales) if stacked else scales[0]
+    return found
 
 
 def scale_rows(rows: int) -> int:

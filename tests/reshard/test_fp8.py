@@ -7,10 +7,13 @@ import torch
 
 from rlsim import catalog
 from rlsim.errors import UserError
-from rlsim.reshard.fp8 import check_grid, dequantise, quantise, scale_rows
+from rlsim.reshard.execute import execute
+from rlsim.reshard.fp8 import check_grid, dequantise, quantise, quantised_engine, scale_rows
 from rlsim.reshard.plan import plan_between
+from rlsim.reshard.state import shard
 
 from .layouts import engines, trainer
+from .small_models import Experts, Layer, checkpoint, gqa, model
 
 
 def test_scales_of_blocks() -> None:
@@ -62,6 +65,34 @@ def test_shards_off_the_grid_are_refused() -> None:
         check_grid(plan_between(m, source, engines(m, attn_tp=8), wire_bytes=1.0))
     assert "moe_tp one of 1, 2, 3, 6" in str(caught.value)
     check_grid(plan_between(m, source, engines(m, attn_tp=4, moe_ep=4), wire_bytes=1.0))
+
+
+def test_bf16_in_fp8_out() -> None:
+    """Gathered in bf16, quantised on the way: the bytes of cutting the quantised checkpoint, scales included."""
+    m = model("wide", gqa(8, 8, 64), hidden=256, intermediate=512, layers=(Layer(moe=True),) * 2, tied=True,
+              architecture="MixtralForCausalLM", experts=Experts(4, 2, 256))  # fmt: skip
+    generator = torch.Generator().manual_seed(5)
+    hf = {name: torch.randn(x.shape, generator=generator).bfloat16() for name, x in checkpoint(m).items()}
+    source, target = trainer(m, tp=2, ep=4, etp=1, gpus=4), engines(m, attn_tp=2)
+    plan = plan_between(m, source, target, wire_bytes=1.0)
+    states = execute(plan, [shard(hf, m, source, rank) for rank in range(4)])
+    for rank, state in enumerate(states):
+        found = quantised_engine(state, plan, rank)
+        for name, x in state.items():
+            if "proj" not in name and "experts" not in name:
+                assert torch.equal(found[name], x)  # norms, router and embedding stay bf16
+        p = "model.layers.1.block_sparse_moe.experts"
+        for j in range(4):
+            w1, w3, w2 = (hf[f"{p}.{j}.{w}.weight"] for w in ("w1", "w3", "w2"))
+            rows = slice(rank * 128, (rank + 1) * 128)
+            for part, whole, cut in ((slice(0, 128), w1, (rows,)), (slice(128, 256), w3, (rows,))):
+                values, scales = quantise(whole)
+                assert torch.equal(found[f"{p}.w13_weight"][j][part].view(torch.uint8), values[cut].view(torch.uint8))
+                at = part.start // 128
+                assert torch.equal(found[f"{p}.w13_weight_scale_inv"][j][at : at + 1], scales[rank : rank + 1])
+            values, scales = quantise(w2)
+            assert torch.equal(found[f"{p}.w2_weight"][j].view(torch.uint8), values[:, rows].view(torch.uint8))
+            assert torch.equal(found[f"{p}.w2_weight_scale_inv"][j], scales[:, rank : rank + 1])
 
 
 def test_deepseek_fits_the_grid() -> None:

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from rlsim import catalog
 from rlsim.architecture import ModelSpec
 from rlsim.grids import EngineLayout, TrainLayout
+from rlsim.reshard.engines import engine_side
 from rlsim.reshard.execute import execute
-from rlsim.reshard.plan import Plan, plan_between
+from rlsim.reshard.plan import Plan, classes_of, plan_between
 from rlsim.reshard.state import shard, unshard
+from rlsim.reshard.trainers import trainer_side
 from rlsim.reshard.verify import verify
 from rlsim.slices import sync_bytes
 
@@ -188,6 +190,52 @@ def test_fsdp2_and_zero3_chunks() -> None:
     norm = small_models.model("norm", small_models.gqa(2, 2, 2), hidden=7)
     held = [shard(checkpoint(norm), norm, trainer(norm, "zero", gpus=8), r) for r in range(8)]
     assert ["model.norm.weight" in state for state in held] == [True] * 7 + [False]
+
+
+def test_golden_experts_and_ranks() -> None:
+    """10 experts over 4 ranks: 3, 3, 2, 2; dense (tp 1, dp 1, pp 1) of TP4·DP4·PP2 is rank 1 + 4·(1 + 4·1) = 21."""
+    m = small_models.model(
+        "ten", small_models.gqa(8, 4, 4), layers=(small_models.Layer(moe=True),) * 2, intermediate=64,
+        experts=small_models.Experts(10, 2, 16),
+    )  # fmt: skip
+    cls = next(c for c in classes_of(m, 0) if c.name.endswith("gate_proj.weight"))
+    (side,) = engine_side(cls, 0, m, engines(m, attn_tp=4, moe_ep=4))
+    experts = [sorted(side.pieces.expert[side.pieces.owner == r].tolist()) for r in range(4)]
+    assert [(e[0], len(e)) for e in experts] == [(0, 3), (3, 3), (6, 2), (8, 2)]
+    o_proj = next(c for c in classes_of(m, 1) if c.name == "self_attn.o_proj.weight")
+    ranks = trainer_side(o_proj, 1, m, trainer(m, tp=4, pp=2, ep=1, etp=1, gpus=32)).ranks
+    assert ranks[1].tolist() == [17, 21, 25, 29]
+
+
+def test_golden_virtual_stages() -> None:
+    """L = 48, P = 4, V = 2: stage 1 holds layers 6-11 and 30-35; layer 32 is number 2 of its second chunk."""
+    m = small_models.model("deep", small_models.gqa(2, 2, 2), layers=(small_models.Layer(),) * 48)
+    layout = trainer(m, pp=4, vpp=2)
+    assert layout.stages[1] == (*range(6, 12), *range(30, 36))
+    cls = classes_of(m, 32)[0]
+    assert trainer_side(cls, 32, m, layout).local[0].name.startswith("model1.decoder.layers.2.")
+
+
+def test_tensor_parallel_and_fsdp2_together() -> None:
+    """TP 2 x FSDP2 over 3: the tensor-parallel slice first, then its rows in chunks of ceil(rows/3)."""
+    m, hf = NORM, checkpoint(NORM)
+    source, target = trainer(m, "fsdp2", gpus=6, tp=2), engines(m, attn_tp=4)
+    held = []
+    for rank in range(6):
+        t, s = rank % 2, rank // 2
+        state = {}
+        for name, x in hf.items():
+            if x.dim() == 2 and ("o_proj" in name or "down_proj" in name):
+                x = x.chunk(2, dim=1)[t]
+            elif x.dim() == 2:
+                x = x.chunk(2, dim=0)[t]
+            chunks = x.chunk(3, dim=0)  # of 4 rows: 2, 2 and none
+            if s < len(chunks):
+                state[name] = chunks[s].contiguous()
+        held.append(state)
+        same(shard(hf, m, source, rank), state)
+    for rank, state in enumerate(execute(plan_between(m, source, target), held)):
+        same(state, brute.engine(hf, m, target, rank))
 
 
 # Bytes and replicas ----------
