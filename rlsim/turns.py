@@ -67,14 +67,23 @@ class TurnModel:
         if limit is not None:
             room = np.minimum(room, np.repeat(np.maximum(limit - batch.prompt_tokens, 1), size))
         counts = None if batch.turns is None else batch.turns.ravel()
-        plan = self.draw(rng, room, factor, counts)
+        waits = None if batch.environment_seconds is None else batch.environment_seconds.ravel()
+        plan = self.draw(rng, room, factor, counts, waits)
         return replace(batch, response_tokens=plan.response_tokens.reshape(groups, size), plan=plan)
 
-    def draw(self, rng: np.random.Generator, room: Ints, factor: float = 1.0, counts: Ints | None = None) -> TurnPlans:
+    def draw(
+        self,
+        rng: np.random.Generator,
+        room: Ints,
+        factor: float = 1.0,
+        counts: Ints | None = None,
+        seconds: Floats | None = None,
+    ) -> TurnPlans:
         """Plans of len(room) samples; `room` int64[n]: tokens that prompt and limits leave to each.
 
-        `factor` lengthens the turns (drift); `counts` are the samples' turns where a trace has them. A turn that meets
-        the limit ends the sample there; an answer that leaves no room for one more token does too.
+        `factor` lengthens the turns (drift); `counts` are the samples' turns where a trace has them; `seconds`
+        float64[n] their time at the environment in all, spread evenly where the block gives no `wait`. A turn that
+        meets the limit ends the sample there; an answer that leaves no room for one more token does too.
         """
         n = len(room)
         if counts is None:
@@ -86,6 +95,8 @@ class TurnModel:
         if self.observation is not None:
             observed = self.observation.sample(rng, total, 1, 0.0)[:, 0]
         waits, failed = self._waits(rng, total)
+        if seconds is not None and self.turns.wait is None:
+            waits = np.repeat(seconds / np.maximum(counts - 1, 1), counts)
         return _cut(first, generated, observed, waits, failed, np.minimum(room, self.cap), self.turns.on_failure)
 
     def _waits(self, rng: np.random.Generator, n: int) -> tuple[Floats, Bools]:

@@ -234,12 +234,8 @@ def workload_lengths(workload: Workload) -> WorkloadLengths:
         if workload.group_size > 1:
             texts.append(f"correlation of response lengths within a group: {DEFAULT_CORRELATION}")
     rows = _rows(workload)
-    if rows is not None and workload.turns is None:
-        texts += [
-            f"{name} of the trace are not played: every sample is one turn"
-            for name in ("turns", "environment_seconds")
-            if name in rows.trace.columns
-        ]
+    if rows is not None:
+        texts += _unused_columns(workload, rows)
     return WorkloadLengths(
         prompts=workload.prompts,
         group=workload.group_size,
@@ -255,6 +251,18 @@ def workload_lengths(workload: Workload) -> WorkloadLengths:
         images=workload.images,
         turns=turns,
     )
+
+
+def _unused_columns(workload: Workload, rows: Rows) -> list[str]:
+    """Columns of a trace that the scenario leaves without effect."""
+    columns, turns = rows.trace.columns, workload.turns
+    if turns is None:
+        names = [name for name in ("turns", "environment_seconds") if name in columns]
+        return [f"{name} of the trace are not played: every sample is one turn" for name in names]
+    texts = ["response_tokens of the trace are not used: workload.turns says what a sample generates"]
+    if turns.wait is not None and "environment_seconds" in columns:
+        texts.append("environment_seconds of the trace give way to workload.turns.wait")
+    return texts
 
 
 def _joint(workload: Workload) -> bool:

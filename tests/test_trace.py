@@ -9,7 +9,7 @@ import pytest
 
 from rlsim.errors import UserError
 from rlsim.scenario.schema_lengths import LengthSpec, SecondsSpec
-from rlsim.scenario.schema_workload import Reward, Workload
+from rlsim.scenario.schema_workload import Reward, Turns, Workload
 from rlsim.trace import read_trace
 from rlsim.workload import sample_batch, workload_lengths
 
@@ -103,6 +103,25 @@ def test_turns_of_a_trace_are_not_ignored_silently(tmp_path: Path) -> None:
     assert texts == tuple(
         f"{name} of the trace are not played: every sample is one turn" for name in ("turns", "environment_seconds")
     )
+
+
+def test_turns_of_a_trace_with_turns_in_the_scenario(tmp_path: Path) -> None:
+    """Counts and environment seconds are the rows' own: 2 s a turn, the last turn waits for nothing."""
+    path = tmp_path / "lengths.csv"
+    _trace(path)
+    turns = Turns(count=LengthSpec(mean=3, max=9), tokens=LengthSpec(distribution="constant", mean=10))
+    work = _workload(path, turns=turns, response_tokens=LengthSpec(trace=str(path), max=4000))
+    batch = sample_batch(work, RNG(0), 0)
+    assert batch.turns is not None
+    assert batch.environment_seconds is not None
+    assert batch.plan is not None
+    assert (np.diff(batch.plan.first) == batch.turns.ravel()).all()
+    several = batch.turns.ravel() > 1
+    waited = np.add.reduceat(batch.plan.waits, batch.plan.first[:-1])
+    np.testing.assert_allclose(waited[several], batch.environment_seconds.ravel()[several])
+    assert (waited[~several] == 0).all()
+    unused = "response_tokens of the trace are not used: workload.turns says what a sample generates"
+    assert unused in workload_lengths(work).assumptions
 
 
 def test_a_group_of_one_is_a_row(tmp_path: Path) -> None:
