@@ -98,7 +98,19 @@ def utilization(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
     gpus = costs.gpus
     used = trainer * gpus.trainer + rollout * gpus.rollout
     used += sum(seconds for s in steps for seconds in s.beside.values()) / wall
+    used += sum(s.counts.lent for s in steps) / wall
     return {"trainer": trainer, "rollout": rollout, "all": used / gpus.total}
+
+
+def lending(steps: Sequence[Step], costs: Costs) -> dict[str, float] | None:
+    """Times a step that the trainer's GPUs are lent to rollout, and for how many seconds; null if they never can be."""
+    if costs.lent is None:
+        return None
+    return {
+        "times": sum(s.lendings for s in steps) / len(steps),
+        "seconds": sum(s.lent for s in steps) / len(steps),
+        "switch_seconds": costs.lent.to_rollout + costs.lent.to_trainer,
+    }
 
 
 def mfu(steps: Sequence[Step], costs: Costs) -> float:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from rlsim.errors import UserError
+from rlsim.lending import check_lending
 from rlsim.memory import MemoryReport, check_memory
 from rlsim.pricing import price
 from rlsim.resharding import Reshard, reshard_plan
@@ -95,6 +96,7 @@ def check(scenario: Scenario) -> Check:
     Raises `UserError` where the scenario itself is wrong.
     """
     system = resolve(scenario)
+    check_lending(system)
     return Check(scenario, system, check_memory(system), tuple(inert_blocks(scenario)))
 
 

@@ -24,6 +24,7 @@ from rlsim.costs.switch_ledger import SwitchCost
 from rlsim.costs.training import TrainingCosts
 from rlsim.costs.transfer import SyncCost, first_sync_cost, weight_sync_cost
 from rlsim.grids import TrainLayout
+from rlsim.lending import lent_costs
 from rlsim.memory import MemoryReport
 from rlsim.memory_timeline import occupancies
 from rlsim.scenario.schema_workload import Workload
@@ -76,6 +77,7 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         offload=offload_report(system, switch, critic),
         checkpoint=checkpoint,
         faults=fault_costs(system, checkpoint),
+        lent=lent_costs(system),
     )
 
 

@@ -55,6 +55,7 @@ CONTRACT = {
     "tail": {"seconds", "share"},
     "staleness": {"mean", "p99", "max"},
     "staleness_histogram": None,
+    "lending": None,
     "spans": None,
     "staleness_updates": {"mean", "max"},
     "weight_sync": {

@@ -58,7 +58,7 @@ PLAIN = {
     *("name", "variant", "seed", "steps", "warmup_steps", "feasible", "problems", "bottleneck"),
     *("tokens_per_s", "tokens_per_s_per_gpu", "samples_per_s", "effective_tokens_per_s", "goodput", "mfu_train"),
     *("mean_running_batch", "preemptions", "kv_tokens_per_engine", "engines", "assumptions", "early_logprob_s"),
-    *("staleness_histogram", "checkpoint", "memory_timeline", "memory_peak", "offload_ledger"),
+    *("staleness_histogram", "checkpoint", "lending", "memory_timeline", "memory_peak", "offload_ledger"),
 }
 
 

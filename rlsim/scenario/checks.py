@@ -294,6 +294,16 @@ def policy_has_whole_rounds(s: Scenario) -> Iterator[Complaint]:
         )
 
 
+def elastic_has_plain_engines(s: Scenario) -> Iterator[Complaint]:
+    """Lent engines do both prefill and decode, like those of the first rollout entry."""
+    if s.schedule == "async" and s.remedies.elastic is not None and any(entry.role != "mixed" for entry in s.rollout):
+        yield _wrong(
+            "remedies.elastic",
+            "trainer GPUs are lent to engines that prefill and decode, but the rollout has engines for one of them",
+            "role: mixed, or delete it",
+        )
+
+
 def policy_can_start(s: Scenario) -> Iterator[Complaint]:
     if s.schedule == "async" and s.async_.policy == "trl" and s.async_.max_staleness < 1:
         yield _wrong(
@@ -358,6 +368,7 @@ CHECKS: tuple[Check, ...] = (
     *POOL_CHECKS,
     policy_has_whole_rounds,
     policy_can_start,
+    elastic_has_plain_engines,
     policy_samples_dynamically,
 )
 
@@ -371,7 +382,10 @@ def inert_blocks(scenario: Scenario) -> list[str]:
     """Blocks and keys the file gives that the rest of it leaves without effect, each with the reason."""
     inert = []
     given = scenario.model_fields_set
-    if "offload" in given and scenario.placement != "colocated":
+    lends = scenario.schedule == "async" and scenario.remedies.elastic is not None
+    if scenario.remedies.elastic is not None and not lends:
+        inert.append("remedies.elastic (schedule is not async)")
+    if "offload" in given and scenario.placement != "colocated" and not lends:
         inert.append("offload (placement is not colocated)")
     if "async_" in given and scenario.schedule != "async":
         inert.append("async (schedule is not async)")

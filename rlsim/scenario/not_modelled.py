@@ -26,7 +26,6 @@ def _other_than(*modelled: Any) -> Refused:
 # key, its value, whether that value is refused
 NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("trainer.precision", lambda s: s.trainer.precision, _other_than("bf16")),
-    ("remedies.elastic", lambda s: s.remedies.elastic, _given),
     ("faults[0]", lambda s: s.faults, _given),
 )
 

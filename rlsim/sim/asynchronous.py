@@ -17,6 +17,7 @@ from simpy import Event
 
 from rlsim.errors import UserError
 from rlsim.sim.ledger import STALE, ZERO_VARIANCE, Ints
+from rlsim.sim.lending import Lending
 from rlsim.sim.loop import Loop
 from rlsim.sim.policies import Stand, policy_of
 from rlsim.sim.policies.base import Rank
@@ -33,6 +34,8 @@ class Asynchronous:
         loop.catch_up = self.catch_up
         self.stand = Stand()
         self.policy = policy_of(loop.settings)
+        lent, below = loop.costs.lent, loop.settings.elastic
+        self.lending = Lending(loop, below, lent) if lent and below is not None else None
         self._reacts = self.policy.reacts or loop.settings.remedies.refill is not None
         self._most = math.inf  # groups worth starting in this run
         self._open = True  # admission; closed while a sync holds the engines
@@ -158,15 +161,36 @@ class Asynchronous:
         self.catch_up()
         self._drop_stale()
         while not self.policy.enough(groups, stand):
-            yield from self._wait_for(groups)
+            if self.lending and self.lending.pays(self.lending.enough(groups) - stand.ready):
+                loop.recorder.phase("wait_rollout", start, loop.clock.now, None)
+                yield from self._lend(self.lending, groups)
+                start = loop.clock.now
+            else:
+                yield from self._wait_for(groups)
             self._drop_stale()
         loop.recorder.phase("wait_rollout", start, loop.clock.now, None)
+        if self.lending:
+            self.lending.took(stand.accepted)
         taken = [heappop(self._ready)[1] for _ in range(groups)]
         stand.ready -= groups
         self.policy.taken(taken)
         self._rejected = 0
         self.admit()
         return self._samples(taken)
+
+    def _lend(self, lending: Lending, groups: int) -> Process:
+        """The trainer's GPUs generate until enough of `groups` are ready for it to get them back."""
+        yield from lending.begin()
+        self.catch_up()
+        start = self.loop.clock.now
+        lending.serve()
+        while not self.policy.enough(lending.enough(groups), self.stand):
+            yield from self._wait_for(lending.enough(groups))
+            self._drop_stale()
+        self.catch_up()
+        self.loop.recorder.phase("wait_rollout", start, self.loop.clock.now, None)
+        yield from lending.end(start)
+        self.catch_up()
 
     # --- admission --------------------------------------------------
 

@@ -240,6 +240,17 @@ class EngineKind:
 
 
 @dataclass(frozen=True)
+class Lent:
+    """Engines on the trainer's GPUs, and the seconds of the switch there and back."""
+
+    surface: Surface
+    engines: int
+    gpus_per_engine: int
+    to_rollout: float
+    to_trainer: float
+
+
+@dataclass(frozen=True)
 class Costs:
     """Everything one variant costs.
 
@@ -259,6 +270,7 @@ class Costs:
     hourly       dollars an hour by pool
     checkpoint   one save of the training state
     faults       what goes wrong
+    lent         engines that the trainer's GPUs can become
     first_sync   the first weight sync of a run where it differs from the others
     spreads      phase -> (10th, 90th percentile) of its true duration over the predicted one
     """
@@ -298,3 +310,4 @@ class Costs:
 
     checkpoint: Checkpoint | None = None
     faults: tuple[Fault, ...] = ()
+    lent: Lent | None = None

@@ -35,6 +35,7 @@ class PoolCounts:
     swap                       engine-seconds by which swaps with the host lengthened iterations; `swapped` tokens left
     reused, evicted            prompt tokens of later turns whose KV was still kept, or was to be and was not
     occupied                   busy, each engine weighted by its GPUs over those of the mean engine
+    lent                       busy GPU-seconds of engines on the trainer's GPUs (not in `occupied`)
     """
 
     busy: float = 0.0
@@ -49,6 +50,7 @@ class PoolCounts:
     reused: int = 0
     evicted: int = 0
     occupied: float = 0.0
+    lent: float = 0.0
 
     def plus(self, other: PoolCounts, sign: int = 1) -> PoolCounts:
         both = zip(astuple(self), astuple(other), strict=True)
@@ -83,6 +85,8 @@ class Step:
     dropped: dict[str, int] = field(default_factory=dict)
     aborted: int = 0
     wasted: int = 0
+    lent: float = 0.0  # seconds that the trainer's GPUs served as engines
+    lendings: int = 0
     early: float = 0.0  # seconds of the log-prob pass done beside the rollout
     exposed: dict[str, float] = field(default_factory=dict)
     segments: list[tuple[str, str | None, float, float]] = field(default_factory=list)

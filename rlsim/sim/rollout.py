@@ -39,7 +39,12 @@ class RolloutPool:
         self.clock = clock
         self.ledger = ledger
         self.recorder = recorder
-        self.fleet = Fleet(costs.engines, rules.routing, roles=costs.engine_roles, weighted=True)
+        lent = costs.lent
+        kinds = [*costs.engines, (lent.surface, lent.engines)] if lent else costs.engines
+        roles = (*costs.engine_roles, "mixed") if lent and costs.engine_roles else costs.engine_roles
+        self.fleet = Fleet(kinds, rules.routing, roles=roles, weighted=True)
+        self.lent = range(len(self.fleet.engines) - (lent.engines if lent else 0), len(self.fleet.engines))
+        self.fleet.take_down(self.lent, 0.0)  # until the trainer lends its GPUs
         self.engines = Engines(self.fleet)
         self.flushes = rules.flush_cache
         self._journeys: Journeys | None = None
@@ -47,9 +52,10 @@ class RolloutPool:
             self._journeys = Journeys(
                 self.engines, turns, rules.environment_workers, rules.keep_contexts, costs.kv_transfer
             )
-        kinds = zip(costs.engine_weights(), costs.engines, strict=True)
-        self._weights = [weight for weight, (_, count) in kinds for _ in range(count)]
-        self._uneven = len(set(self._weights)) > 1
+        weights = zip(costs.engine_weights(), costs.engines, strict=True)
+        self._weights = [weight for weight, (_, count) in weights for _ in range(count)]
+        self._uneven = len(set(self._weights)) > 1 or lent is not None
+        self._lent = lent
         self.rewards = RewardPool(costs.reward.workers)
         self.streaming = costs.reward.streaming
         self._finished: list[Completion] = []
@@ -175,10 +181,11 @@ class RolloutPool:
             self._busy_since = now
         stats = self.fleet.stats
         busy, batch_seconds, generated = stats.busy_seconds, stats.batch_seconds, stats.generated_tokens
-        occupied = 0.0
-        for engine, weight in zip(self.fleet.engines, chain(self._weights, repeat(1.0)), strict=False):
+        occupied = lent = 0.0
+        for engine, weight in zip(self.fleet.engines, chain(self._weights, repeat(0.0)), strict=False):
             seconds, batch, tokens = engine.under_way(now)
             occupied += weight * (engine.stats.busy_seconds + seconds)
+            lent += (not weight) * (engine.stats.busy_seconds + seconds)
             busy, batch_seconds, generated = busy + seconds, batch_seconds + batch, generated + tokens
         return PoolCounts(
             busy=busy,
@@ -193,6 +200,7 @@ class RolloutPool:
             reused=stats.reused_tokens,
             evicted=stats.evicted_tokens,
             occupied=occupied if self._uneven else busy,
+            lent=lent * self._lent.gpus_per_engine if self._lent else 0.0,
         )
 
     def counters(self) -> Counters:

@@ -46,6 +46,7 @@ class Settings:
     remedies              against the long tail, and dynamic sampling (sync and one-step-off)
     worth                 (staleness, worth of a sample for learning), ascending; empty: 1 whatever the staleness
     notes                 assumptions to report
+    elastic               share of the wanted groups below which trainer GPUs are lent to rollout; None: never
     """
 
     colocated: bool
@@ -71,6 +72,7 @@ class Settings:
     overtaken: str = "train"
     worth: tuple[tuple[float, float], ...] = ()
     notes: tuple[str, ...] = ()
+    elastic: float | None = None
     checkpoint_every: int | None = None
     save_pauses_rollout: bool = False
     evaluation: Evaluation | None = None
@@ -170,6 +172,7 @@ def settings(scenario: Scenario) -> Settings:
         require_batches=_used(rules.require_batches, keys.require_batches, "require_batches" in keys.uses) or 1,
         queue=_used(rules.queue, keys.queue, "queue" in keys.uses),
         overtaken=rules.overtaken,
+        elastic=scenario.remedies.elastic.below if scenario.remedies.elastic else None,
         worth=tuple(sorted((work.learning_efficiency or {}).items())),
         checkpoint_every=scenario.run.checkpoint_every,
         save_pauses_rollout=habit_of(scenario.framework.name).save_pauses_rollout,

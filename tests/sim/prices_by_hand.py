@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from rlsim.sim.faults import Fault
-from rlsim.sim.prices import Costs, Gpus
+from rlsim.sim.prices import Costs, Gpus, Lent
 from rlsim.sim.settings import Settings
 from rlsim.sim.surface import Surface
 
@@ -152,6 +152,7 @@ class Hand:
     controller: Controller = field(default_factory=Controller)
     reward: Reward = field(default_factory=Reward)
     gpus: Gpus = field(default_factory=lambda: Gpus(8, 16, 24))
+    lent: Lent | None = None
     copy_gpus: int = 1
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     faults: tuple[Fault, ...] = ()
@@ -169,6 +170,7 @@ class Hand:
             gpu_hour=2.0,
             peak_flops=1e15,
             hbm_bytes=80e9,
+            lent=self.lent,
             copy_gpus=self.copy_gpus,
             checkpoint=self.checkpoint,
             faults=self.faults,
@@ -190,6 +192,13 @@ class Hand:
                 token_seconds=self.controller.token_seconds * c,
             ),
             reward=replace(self.reward, seconds_each=self.reward.seconds_each * c),
+            lent=self.lent
+            and replace(
+                self.lent,
+                surface=self.lent.surface.scaled(c),
+                to_rollout=self.lent.to_rollout * c,
+                to_trainer=self.lent.to_trainer * c,
+            ),
             checkpoint=self.checkpoint.scaled(c),
             faults=tuple(fault.scaled(c) for fault in self.faults),
         )

@@ -15,6 +15,7 @@ from rlsim.result import Labels, Result, simulate
 from rlsim.sim.ledger import TRAINED
 from rlsim.sim.passing import PassRate
 from rlsim.sim.policies import POLICIES
+from rlsim.sim.prices import Lent
 from rlsim.sim.remedies import NO_REMEDIES, Remedies
 from rlsim.sim.settings import Settings
 
@@ -37,6 +38,7 @@ def hands(draw: st.DrawFn) -> Hand:
         onload=draw(seconds),
         controller=Controller(draw(seconds) / 16, draw(seconds)),
         reward=Reward(draw(seconds), draw(st.sampled_from([None, 1, 7]))),
+        lent=draw(st.sampled_from([None, Lent(surface(0.01, 0.0, 4, 20_000), 2, 4, 0.125, 0.25)])),
     )
 
 
@@ -50,6 +52,7 @@ def regimes(draw: st.DrawFn) -> Settings:
         schedule,
         policy=policy,
         theta=staleness,
+        elastic=draw(st.sampled_from([None, 0.4, 1.0])) if schedule == "async" else None,
         overtaken=draw(st.sampled_from(["train", "drop"])),
         colocated=schedule == "sync" and draw(st.booleans()),
         prompts=draw(st.integers(1, 6)),
