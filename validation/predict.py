@@ -31,7 +31,7 @@ TRAINING: Mapping[str, Callable[[Record], TrainingCase]] = {
     "torchtitan_training": torchtitan.convert,
 }
 INFORMED = frozenset(set(TRAINING) - {"prime_rl_trainer_benchmarks"})
-"""Training sources that the generic profile's priors were set with: their rows count as fitted."""
+"""Training sources that the generic profile's priors were set with: their rows without LoRA count as fitted."""
 FITTED_VERSION = "v0.4.0"
 """The version of NeMo-RL that its profile is fitted on."""
 
@@ -114,7 +114,7 @@ def training_row(record: Record) -> Row:
         group=str(record.config.get("model") or record.config["case"]),
         mode=record.source,
         measured=0.0,
-        status=FITTED if record.source in INFORMED else PREDICTED,
+        status=FITTED if record.source in INFORMED and not record.config.get("lora") else PREDICTED,
     )
     try:
         case = TRAINING[record.source](record)

@@ -7,6 +7,8 @@ with FlashAttention 2 on Blackwell are flagged by the file's reading notes as an
 
 from __future__ import annotations
 
+import re
+
 from validation.published.records import Record, SkipError
 from validation.published.training import COMPILED, PRETRAINING, TrainingCase, scenario
 
@@ -16,8 +18,8 @@ GPUS = {"H100 HBM3": "h100-sxm", "H200": "h200", "B200": "b200"}
 def convert(record: Record) -> TrainingCase:
     """The record's micro-batch."""
     c = record.config
-    if "LoRA" in c["train_type"]:
-        raise SkipError("LoRA is not modelled")
+    lora = re.search(r"LoRA\(r=(\d+)\)", c["train_type"])
+    model = {"base": c["model"], "lora": {"rank": int(lora.group(1))}} if lora else c["model"]
     if c["gpu"] not in GPUS:
         raise SkipError(f"no {c['gpu']} in the catalog")
     if c["activation_checkpointing"] != "Recompute":
@@ -35,7 +37,7 @@ def convert(record: Record) -> TrainingCase:
         "optimizer_device": "cpu" if rl else "gpu",
     }
     return TrainingCase(
-        scenario=scenario(record.id, c["model"], {"gpu": GPUS[c["gpu"]]}, trainer, gpus),
+        scenario=scenario(record.id, model, {"gpu": GPUS[c["gpu"]]}, trainer, gpus),
         samples=gpus,
         length=int(c["seq_len"]),
         measured=float(record.measured["step_time_s_per_microbatch"]),

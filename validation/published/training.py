@@ -55,8 +55,13 @@ class TrainingCase:
     note: str = ""
 
 
-def scenario(name: str, model: str, cluster: dict[str, Any], trainer: dict[str, Any], samples: int) -> dict[str, Any]:
-    """A scenario around a trainer and its global batch. The rollout block has to be there and is not used."""
+def scenario(
+    name: str, model: str | dict[str, Any], cluster: dict[str, Any], trainer: dict[str, Any], samples: int
+) -> dict[str, Any]:
+    """A scenario around a trainer and its global batch. The rollout block has to be there and is not used.
+
+    `model`: a catalog name, or the model block with its adapters.
+    """
     gpus = trainer["gpus"]
     return {
         "name": name,
