@@ -15,10 +15,6 @@ Value = Callable[[Scenario], Any]
 Refused = Callable[[Any], bool]
 
 
-def _given(value: Any) -> bool:
-    return value is not None and value != ()
-
-
 def _other_than(*modelled: Any) -> Refused:
     return lambda value: value not in modelled
 
@@ -26,7 +22,6 @@ def _other_than(*modelled: Any) -> Refused:
 # key, its value, whether that value is refused
 NOT_MODELLED: tuple[tuple[str, Value, Refused], ...] = (
     ("trainer.precision", lambda s: s.trainer.precision, _other_than("bf16")),
-    ("faults[0]", lambda s: s.faults, _given),
 )
 
 

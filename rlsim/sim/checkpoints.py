@@ -6,12 +6,15 @@ from rlsim.sim.prices import Checkpoint
 
 
 class Checkpoints:
-    """The saves of a run. Before the first one a crash goes back to the beginning.
+    """The saves of a run. Before the first one a crash goes back to the beginning: that of the measured steps.
+
+    The steps of the warm-up, which only bring the run to where it is measured, are safe at once.
 
     An asynchronous save stops the trainer for the copy to the host only; the next one waits for its last byte.
     """
 
-    def __init__(self, every: int | None, cost: Checkpoint | None) -> None:
+    def __init__(self, every: int | None, cost: Checkpoint | None, warmup: int = 0) -> None:
+        self._warmup = warmup
         self._every = every if cost else None
         self._cost = cost
         self._free = 0.0  # the background writer is, from then on
@@ -31,8 +34,8 @@ class Checkpoints:
             self._free = now + self._cost.background_seconds
             self._safe.append((done, self._free))
 
-    def restore(self, now: float) -> int:
-        """A crash: steps that the last safe checkpoint holds. A write under way is lost with its host."""
+    def restore(self, now: float, done: int) -> int:
+        """A crash after `done` steps: how many of them are safe. A write under way is lost with its host."""
         self._safe = [row for row in self._safe if row[1] <= now]
         self._free = 0.0
-        return self._safe[-1][0]
+        return max(self._safe[-1][0], min(done, self._warmup))

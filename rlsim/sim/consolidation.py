@@ -64,7 +64,7 @@ class Consolidation:
     def over(self) -> None:
         """The freed engines serve again."""
         if self.since is not None:
-            self.loop.pool.fleet.bring_up(self._freed, self.loop.pool.engines.now)
+            self.loop.pool.fleet.bring_up(set(self._freed) - self.loop.pool.down, self.loop.pool.engines.now)
             self.since = None
 
     def early_logprob(self, ids: Ints, now: float) -> float:

@@ -122,6 +122,12 @@ class Engine:
                 self.drop_plan()
         self.t = now
 
+    def reprice(self, rows: Rows) -> None:
+        """Iterations take other times from now on. Only at a standstill."""
+        self.rows, self.surface = rows, rows.surface
+        self.pace.rows = rows
+        self.pace.rewind()
+
     def drop_plan(self) -> None:
         """Nothing of the planned stretch happens: stand at the last boundary, to `plan` again."""
         self.settle()

@@ -32,6 +32,8 @@ class Engines:
         self.away: dict[int, Request] = {}
         self._agenda: list[tuple[float, int, Action]] = []
         self._number = 0
+        self._early: list[Completion] = []
+        self._acting = False
 
     @property
     def now(self) -> float:
@@ -63,6 +65,9 @@ class Engines:
         self.at(time, back)
 
     def submit(self, requests: Iterable[Request], now: float) -> None:
+        """As `Fleet.submit`, after the events up to `now`; events submit too, and none waits for another then."""
+        if self._agenda and self._agenda[0][0] <= now and not self._acting:
+            self._early += self.play(now, False)
         self.fleet.submit(requests, now)
 
     def abort(self, ids: Iterable[int] | None, now: float) -> list[Request]:
@@ -78,18 +83,19 @@ class Engines:
     def play(self, until: float, stop_at_completion: bool) -> list[Completion]:
         """As `Fleet.play`, with the events up to `until`."""
         fleet, agenda = self.fleet, self._agenda
-        if self.finished is None and not agenda:
+        if self.finished is None and not agenda and not self._early:
             return fleet.play(until, stop_at_completion)
-        done: list[Completion] = []
+        done, self._early = self._early, []
+        if done and stop_at_completion:
+            return done
+        if until == inf and not self.in_flight:  # what lies on the agenda has nothing to do with a sample
+            return done + self._sift(fleet.play(fleet.now, True))
         react = stop_at_completion or self.finished is not None
         while True:
             event = agenda[0][0] if agenda else inf
             found = self._sift(fleet.play(min(until, event), react))
             while agenda and agenda[0][0] <= fleet.now and not (found and stop_at_completion):
-                time, _, action = heappop(agenda)
-                completion = action(time)
-                if completion is not None:
-                    found.append(completion)
+                found += self._act()
             done += found
             if found and stop_at_completion:
                 return done
@@ -98,14 +104,24 @@ class Engines:
 
     def drain(self, now: float) -> list[Completion]:
         """Run everything in flight to its end; completions in the order of time."""
-        if self.finished is None and not self._agenda:
+        if self.finished is None and not self._agenda and not self._early:
             return self.fleet.drain(now)
-        done: list[Completion] = []
-        while self.in_flight:
-            done += self.play(self._agenda[0][0] if self._agenda else inf, False)
+        done, self._early = self._early, []
+        while self.in_flight:  # not past the last end: what lies on the agenda after it may come much later
+            done += self._sift(self.fleet.play(self._agenda[0][0] if self._agenda else inf, True))
+            while self._agenda and self._agenda[0][0] <= self.fleet.now and self.in_flight:
+                done += self._act()
         done += self._sift(self.fleet.drain(max(now, self.fleet.now)))
         done.sort(key=itemgetter(0))
         return done
+
+    def _act(self) -> list[Completion]:
+        """The next event happens."""
+        time, _, action = heappop(self._agenda)
+        self._acting = True
+        completion = action(time)
+        self._acting = False
+        return [] if completion is None else [completion]
 
     def _sift(self, done: list[Completion]) -> list[Completion]:
         if self.finished is None:

@@ -14,6 +14,7 @@ import numpy as np
 from rlsim.sim.fleet import Fleet
 from rlsim.sim.prices import Costs
 from rlsim.sim.request import Request
+from rlsim.sim.surface import Surface
 from rlsim.sim.work import Draw
 
 STREAM = 8  # of the random streams of a seed
@@ -68,11 +69,17 @@ class Evaluator:
         if self.rules is None:
             return Evaluated(0.0, 0, 0.0)
         self._last = done // self.rules.every
-        fleet = Fleet(self._costs.engines)
+        fleet = Fleet(self._kinds())
         requests = self._requests(self.rules, done)
         fleet.submit(requests, 0.0)
         seconds = fleet.drain(0.0)[-1].time
         return Evaluated(seconds, sum(r.response for r in requests), fleet.stats.busy_seconds)
+
+    def _kinds(self) -> list[tuple[Surface, int]]:
+        """The engines that generate: separate prefill engines are left out."""
+        costs = self._costs
+        roles = costs.engine_roles or ("mixed",) * len(costs.engines)
+        return [kind for kind, role in zip(costs.engines, roles, strict=True) if role != "prefill"]
 
     def _requests(self, rules: Evaluation, done: int) -> list[Request]:
         random = np.random.default_rng([self._seed, STREAM, self._passes])

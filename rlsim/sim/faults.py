@@ -93,6 +93,11 @@ class Windows:
             left -= (until - now) / factor
             now = until
 
+    @property
+    def known(self) -> list[tuple[float, float]]:
+        """The windows that have begun, by their start."""
+        return sorted((start, end) for start, end, _ in self._known)
+
     def _at(self, now: float) -> tuple[float, float]:
         """The factor in force, and the next moment at which it may change."""
         for stream in self._streams:
@@ -128,6 +133,16 @@ class Weather:
             while stream.moment < up:
                 stream.advance()
         return up
+
+    def slow_spans(self) -> list[tuple[str, float, float]]:
+        """What was slow so far: (track, start, end) without overlaps."""
+        found: list[tuple[str, float, float]] = []
+        for track, windows in (("trainer node", self._slow), ("network", self._nic)):
+            last = 0.0
+            for start, end in windows.known:
+                found.append((track, max(start, last), end))
+                last = max(last, end)
+        return found
 
     def compute_end(self, start: float, seconds: float) -> float:
         """When a pass of the trainer is done: a step waits for its slowest node."""

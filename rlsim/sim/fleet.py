@@ -297,9 +297,13 @@ class Fleet:
         gone = [request for number in holders for request in self.engines[number].remove(wanted)]
         for request in gone:
             self._gone(request)
-        self.in_flight -= len(gone)
+        stranded = [request for request in self._stranded if wanted is None or request.id in wanted]
+        if stranded:
+            out = {request.id for request in stranded}
+            self._stranded = [request for request in self._stranded if request.id not in out]
+        self.in_flight -= len(gone) + len(stranded)
         self._start(holders)
-        return gone
+        return gone + stranded
 
     # --- engines come and go ----------------------------------------------------------------------
 
@@ -329,6 +333,12 @@ class Fleet:
         stranded, self._stranded = self._stranded, []
         self.in_flight -= len(stranded)
         self.submit(stranded, now)
+
+    def reprice(self, number: int, rows: Rows, now: float) -> None:
+        """An engine becomes slower or faster; it loses the iteration under way and begins it again."""
+        self._stop([number], now)
+        self.engines[number].reprice(rows)
+        self._start([number])
 
     def migrate(self, now: float, keep: int) -> list[Request]:
         """Only the `keep` engines with the most samples stay in service; the others' samples go on there.

@@ -9,6 +9,7 @@ import numpy as np
 from rlsim.errors import UserError
 from rlsim.sim.checkpoints import Checkpoints
 from rlsim.sim.clock import Clock
+from rlsim.sim.engine_faults import EngineFaults
 from rlsim.sim.evaluation import Evaluated, Evaluator
 from rlsim.sim.faults import Weather
 from rlsim.sim.ledger import CRASH, FATES, TRAINED, Ints, Ledger
@@ -39,7 +40,8 @@ class Loop:
         weather = Weather(costs.faults, seed)
         self.trainer = Trainer(self.clock, costs, settings, self.ledger, self.versions, self.recorder, weather)
         self.trainer.crashed = self._crashed
-        self.checkpoints = Checkpoints(settings.checkpoint_every, costs.checkpoint)
+        EngineFaults(self.pool, self.recorder, costs.faults, seed)
+        self.checkpoints = Checkpoints(settings.checkpoint_every, costs.checkpoint, settings.warmup)
         self.evaluator = Evaluator(settings.evaluation, costs, draw, seed)
         self.catch_up: Callable[[], None] = lambda: None  # bring the rollout up to now
         self._restored = 0  # steps that the checkpoint held which the last crash went back to
@@ -126,7 +128,7 @@ class Loop:
                 key="faults",
                 fix="a longer mtbf, or run.checkpoint_every: 1",
             )
-        self._restored = self.checkpoints.restore(moment)
+        self._restored = self.checkpoints.restore(moment, self.done)
         if not self.trainer.lost:
             self._roll_back(whole=False)
 

@@ -61,6 +61,8 @@ class RolloutPool:
         self._finished: list[Completion] = []
         self._last_end = 0.0
         self._busy_since: float | None = None
+        self._still = False
+        self.down: set[int] = set()  # engines that crashed and are not back
 
     def submit(self, ids: Sequence[int], version: int, now: float | None = None) -> None:
         """Hand samples to the engines, now or at a moment that the engines have been played to."""
@@ -81,8 +83,25 @@ class RolloutPool:
 
     def _hand_over(self, requests: Sequence[Request], now: float) -> None:
         self.engines.submit(requests, now)
-        if self._busy_since is None:
+        self._wake(now)
+
+    def _wake(self, now: float) -> None:
+        """The engines have something to do from now on, if any is in service."""
+        if self._busy_since is None and self.fleet.in_service and not self._still:
             self._busy_since = now
+
+    def take_down(self, engines: Sequence[int], now: float) -> list[Request]:
+        """Engines crash at a moment that the engines have been played to; their samples come back."""
+        lost = self.fleet.take_down(engines, now)
+        if lost and not self.fleet.in_service:
+            self._rest(now)
+        return lost
+
+    def bring_up(self, engines: Sequence[int], now: float) -> None:
+        """Engines are back at a moment that the engines have been played to."""
+        self.fleet.bring_up(engines, now)
+        if self.engines.in_flight:
+            self._wake(now)
 
     def abort(self, now: float) -> list[Request]:
         """Take out everything in flight at a moment that the engines have been played to."""
@@ -161,6 +180,7 @@ class RolloutPool:
         """Engines stop for a weight sync."""
         self.fleet.pause(self.clock.now)
         self._rest(self.clock.now)
+        self._still = True
 
     def renew(self) -> None:
         """New weights: what the prefix caches keep is of old ones."""
@@ -170,8 +190,9 @@ class RolloutPool:
     def go_on(self) -> None:
         """Engines hold the new weights and go on."""
         self.fleet.resume(self.clock.now)
+        self._still = False
         if self.engines.in_flight:
-            self._busy_since = self.clock.now
+            self._wake(self.clock.now)
 
     def counts(self) -> PoolCounts:
         """Cumulative figures up to now; cuts the running busy span here: none crosses the end of a step."""

@@ -72,6 +72,8 @@ def play(settings: Settings, costs: Costs, draw: Draw, steps: int, seed: int) ->
         main = loop.clock.process(regimes.synchronous(loop, _batches(loop), total))
     with uncollected():
         loop.clock.run(until=main)
+    for track, start, end in loop.trainer.weather.slow_spans():
+        loop.recorder.span("slow", track, start, end)
     return Run(
         seed=seed,
         warmup=settings.warmup,

@@ -10,7 +10,6 @@ from .text import BASE, changed
 
 REFUSED = [
     ("trainer: {gpus: 8, ", "trainer: {gpus: 8, precision: fp8, ", "trainer.precision = fp8", 12),
-    ("run: {steps: 3}", "faults: [{kind: engine-crash, at: 60 s}]", "faults[0]", 14),
 ]  # fmt: skip
 
 
