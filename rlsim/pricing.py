@@ -60,7 +60,7 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         gpus=_gpus(system),
         gpu_hour=_gpu_hour(system, hourly),
         peak_flops=system.trainer_pool.gpu.peak_flops[system.scenario.trainer.precision],
-        hbm_bytes=system.trainer_pool.gpu.hbm_bytes,
+        hbm_bytes=max(pool.gpu.hbm_bytes for pool in (system.trainer_pool, *(part.pool for part in system.rollout))),
         spreads=phase_spreads(system.profile, typical),
         assumptions=_assumptions(system, lengths, surfaces),
         critic=critic,

@@ -29,11 +29,11 @@ def _broadcast(case: SyncCase) -> int:
 
 
 def _everybody(case: SyncCase) -> int:
-    return case.source.owners + case.receiving_gpus
+    return 0 if case.colocated else case.source.owners + case.receiving_gpus
 
 
 def _receivers(case: SyncCase) -> int:
-    return case.receiving_gpus
+    return 0 if case.colocated else case.receiving_gpus
 
 
 RANKS: Mapping[str, Callable[[SyncCase], int]] = {

@@ -391,6 +391,8 @@ def inert_blocks(scenario: Scenario) -> list[str]:
         inert.append("async (schedule is not async)")
     if scenario.weight_sync.overlap and scenario.schedule != "async":
         inert.append("weight_sync.overlap (schedule is not async)")
+    if scenario.weight_sync.rebuild_group and scenario.placement == "colocated":
+        inert.append("weight_sync.rebuild_group (placement is colocated: weights are handed over on the GPU)")
     if scenario.weight_sync.pause and scenario.schedule != "async":
         inert.append("weight_sync.pause (schedule is not async: no engine runs)")
     if scenario.schedule == "async":

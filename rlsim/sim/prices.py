@@ -257,7 +257,7 @@ class Costs:
     engines      (surface, number of such engines)
     gpu_hour     dollars per GPU-hour, on average over all that are paid for
     peak_flops   dense peak of one trainer GPU in the training precision, FLOP/s
-    hbm_bytes    memory of one trainer GPU
+    hbm_bytes    memory of one GPU; of several kinds, the largest
     critic       PPO's critic
     reference    the reference model where it has GPUs of its own
     reward_model the reward model where it has GPUs of its own

@@ -83,6 +83,16 @@ def test_aborted_tokens_are_generated_again() -> None:
     assert lost["regenerate_s"] > 0
 
 
+def test_the_first_sync_of_a_run_may_be_dearer() -> None:
+    """A delta sync of 0.5 s needs a whole copy first, 4 s: once, in the first of four steps."""
+    costs = replace(HAND, sync=Sync(seconds=0.5)).costs()
+    rules = regime("sync", prompts=8, group_size=2)
+    plain = simulate(rules, costs, fixed(100, 8, 2), LABELS, 4)
+    dense = simulate(rules, replace(costs, first_sync=Sync(seconds=4.0)), fixed(100, 8, 2), LABELS, 4)
+    assert [step.phases["weight_sync"] for step in dense.runs[0].steps] == pytest.approx([4.0, 0.5, 0.5, 0.5])
+    assert dense.runs[0].steps[-1].end == pytest.approx(plain.runs[0].steps[-1].end + 3.5)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     st.sampled_from(["drain", "abort", "interrupt", "in-flight"]),
