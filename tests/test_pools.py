@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlsim.api import check, simulate
+from rlsim.costs.kv_transfer import kv_transfer
 from rlsim.errors import UserError
 from rlsim.memory import check_memory
 from rlsim.pricing import price
@@ -99,3 +100,18 @@ def test_a_pool_alike_is_the_cluster() -> None:
     for key in ("step_time_s", "phases_s", "utilization", "weight_sync", "memory_gib", "mfu_train"):
         assert a[key] == b[key]
     assert a["cost"]["usd_per_step"] == pytest.approx(b["cost"]["usd_per_step"])
+
+
+def test_kv_between_pools_takes_their_link() -> None:
+    """8 prefill ranks share 8 GB/s: 1 GB/s each at 0.85, and 10 ms more; without a link 0.85 of the 25 GB/s NICs."""
+    split = TEXT.replace(
+        "tp: 1}, {pool: roll, gpus: 8, tp: 4}", "tp: 1, role: prefill}, {pool: more, gpus: 8, role: decode}"
+    )
+    split = split.replace("  pools:\n", "  pools:\n    more: {gpu: h20, gpus: 8}\n")
+    line = "cluster.links=[{between: [roll, more], bandwidth: 8 GB/s, latency: 10 ms}]"
+    plain, linked = (kv_transfer(resolve(loads_scenario(split, overrides=o).variants[0])) for o in ((), (line,)))
+    assert plain is not None
+    assert linked is not None
+    assert plain.rate == pytest.approx(0.85 * 25e9)
+    assert linked.rate == pytest.approx(0.85e9)
+    assert linked.latency == pytest.approx(plain.latency + 0.010)

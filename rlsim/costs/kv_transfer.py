@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING
 
+from rlsim.costs.transfer_build import crossing_between
 from rlsim.dtypes import BYTES
 from rlsim.model import kv_bytes
 from rlsim.sim.journeys import KvTransfer
@@ -20,6 +22,7 @@ def kv_transfer(system: System) -> KvTransfer | None:
 
     bytes per token = KV of one whole copy (all layers, no replicas) / tokens. An attention rank sends through the NICs
     of its GPUs (attn_tp·pp), as fast as the narrower of both sides takes it: nic · efficiency · min(GPUs of the ranks).
+    Where a link joins their pools, a prefill rank has an even share of it, and its latency comes on top.
     """
     by_role: dict[str, RolloutPart] = {part.entry.role: part for part in system.rollout}
     if "prefill" not in by_role:
@@ -28,8 +31,12 @@ def kv_transfer(system: System) -> KvTransfer | None:
     width = BYTES[prefill.entry.kv_dtype]
     per_token = kv_bytes(system.model, [LONG], None, width) / LONG
     value = system.profile.value
-    rate = value("sync_nic_efficiency") * min(_nics(prefill), _nics(decode))
-    return KvTransfer(per_token, rate, value("kv_transfer_latency_s"))
+    line = crossing_between(system, prefill.pool, decode.pool)
+    ranks = prefill.layout.engines * prefill.layout.attn_dp
+    share = line.bandwidth / ranks if line is not None else inf
+    rate = value("sync_nic_efficiency") * min(_nics(prefill), _nics(decode), share)
+    latency = value("kv_transfer_latency_s") + (line.latency if line is not None else 0.0)
+    return KvTransfer(per_token, rate, latency)
 
 
 def _nics(part: RolloutPart) -> float:

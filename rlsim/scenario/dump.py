@@ -43,7 +43,8 @@ def _block(block: BaseModel) -> dict[str, Any]:
     data: dict[str, Any] = {}
     for name, field in type(block).model_fields.items():
         value = getattr(block, name)
-        if value is None or (_is_default(field, value) and name not in EXPLICIT):
+        default = _is_default(field, value)
+        if value is None or (default and (name not in EXPLICIT or (value == 0 and name == "gpus"))):
             continue
         data[key_of(name, field)] = _value(value, dimension_of(field))
     return data

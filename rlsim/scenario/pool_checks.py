@@ -48,7 +48,7 @@ def figures_belong_to_pools(s: Scenario) -> Iterator[Complaint]:
     """With pools, figures of the hardware stand in the pool they are of."""
     if s.cluster.pools:
         for key in ONE_KIND:
-            if key in s.cluster.model_fields_set:
+            if getattr(s.cluster, key) != type(s.cluster).model_fields[key].default:
                 yield _wrong(f"cluster.{key}", "of which pool?", f"write it in the pool, cluster.pools.NAME.{key}")
 
 

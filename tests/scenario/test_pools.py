@@ -6,6 +6,8 @@ import pytest
 
 from rlsim.errors import UserError
 from rlsim.scenario import loads_scenario
+from rlsim.scenario.dump import dump_yaml
+from rlsim.scenario.load import scenario_from_dict
 from rlsim.scenario.schema import Scenario
 
 POOLS = "{pools: {train: {gpu: h100-sxm, gpus: 16}, roll: {gpu: h20, gpus: 32}}}"
@@ -58,6 +60,13 @@ def test_colocated_roles_share_a_pool() -> None:
         overrides=["placement=colocated"],
     ).variants[0]
     assert roles(scenario) == [("train", 16), ("train", 16)]
+
+
+def test_pools_and_entries_survive_being_written() -> None:
+    links = POOLS[:-1] + ", links: [{between: [train, roll], bandwidth: 1.25 GB/s, latency: 10 ms}]}"
+    for scenario in (load(), load(links, rollout="[{pool: roll, gpus: 8}, {pool: roll, tp: 2}]")):
+        assert scenario_from_dict(scenario.to_dict()) == scenario
+        assert loads_scenario(dump_yaml(scenario)).variants[0] == scenario
 
 
 def test_total_gpus() -> None:
