@@ -41,6 +41,7 @@ RANKS: Mapping[str, Callable[[SyncCase], int]] = {
     "filesystem": _none,
     "p2p": _everybody,
     "p2p-replicate": _everybody,
+    "p2p-tree": _everybody,
     "p2p-plan": _everybody,
     "chain": _everybody,
     "host": _receivers,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, log2
 
 from rlsim.costs.pipeline import pipeline
 from rlsim.costs.transfer_case import PlanBytes, Receiver, Side, SyncCase
@@ -136,6 +136,22 @@ def p2p_replicate(case: SyncCase) -> Timed:
     return Timed({**first.parts, "replicate": replicate}, first.link_seconds + replicate)
 
 
+def p2p_tree(case: SyncCase) -> Timed:
+    """The same with whole copies along a tree: whoever has the weights passes them on, every round doubles them.
+
+    replicate = ceil(log2 I) · (bytes of one GPU / NIC + copy in), every kind of engine in its own pool. A chain hides
+    its hops where there are many buckets; a tree needs no buckets. Source: SGLang remote_instance loader.
+    """
+    first = _point_to_point(case, 1)
+    if case.colocated or all(r.engines == 1 for r in case.receivers):
+        return first
+    replicate = max(
+        ceil(log2(r.engines)) * (r.recv_gpu * case.oversubscription / case.nic_rate(r.side) + copy_in(case, r.recv_gpu))
+        for r in case.receivers
+    )
+    return Timed({**first.parts, "replicate": replicate}, first.link_seconds + replicate)
+
+
 def _replicate(case: SyncCase, receiver: Receiver) -> float:
     """Seconds until all instances of one kind have copied from the first."""
     if receiver.engines == 1:
@@ -203,11 +219,12 @@ STRATEGIES: Mapping[str, Callable[[SyncCase], Timed]] = {
     "chain": chain,
     "p2p": p2p,
     "p2p-replicate": p2p_replicate,
+    "p2p-tree": p2p_tree,
     "host": host,
     "filesystem": filesystem,
 }
 COLOCATED = ("ipc", "p2p", "host", "filesystem")
-DISAGGREGATED = ("broadcast", "root-fanout", "chain", "p2p", "p2p-replicate", "host", "filesystem")
+DISAGGREGATED = ("broadcast", "root-fanout", "chain", "p2p", "p2p-replicate", "p2p-tree", "host", "filesystem")
 
 
 def assembly(case: SyncCase) -> float:

@@ -236,6 +236,7 @@ class WeightSync(Block):
         "broadcast",
         "p2p",
         "p2p-replicate",
+        "p2p-tree",
         "chain",
         "host",
         "filesystem",

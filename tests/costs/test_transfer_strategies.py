@@ -22,6 +22,7 @@ from rlsim.costs.transfer_strategies import (
     ipc,
     p2p,
     p2p_replicate,
+    p2p_tree,
     root_fanout,
 )
 from tests.costs.transfer_cases import MODEL_70B, case_70b, colocated_7b
@@ -62,6 +63,14 @@ def test_p2p_is_bound_by_the_busiest_nic() -> None:
     """In: 17.6375/50 = 0.353 s. Out: 16 copies * 141.1/64 = 35.3 GB per trainer GPU / 50 = 0.7055 s."""
     assert p2p(case_70b(4)).link_seconds == pytest.approx(0.35275)
     assert p2p(case_70b(16)).link_seconds == pytest.approx(0.7055)
+
+
+def test_tree_doubles_in_every_round() -> None:
+    """16 instances: four rounds of one GPU's 17.6 GB over its NIC; two instances: one round, as the chain."""
+    one, four = p2p_tree(case_70b(2)).parts["replicate"], p2p_tree(case_70b(16)).parts["replicate"]
+    assert four == pytest.approx(4 * one)
+    assert one == pytest.approx(p2p_replicate(case_70b(2)).parts["replicate"])
+    assert p2p_tree(case_70b(17)).parts["replicate"] == pytest.approx(5 * one)
 
 
 def test_p2p_replicate_takes_the_trainer_out_of_the_copies() -> None:
