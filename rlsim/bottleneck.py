@@ -75,7 +75,7 @@ def _overlapped(summary: Mapping[str, Any], regime: str) -> str:
     phases, pool, step = summary["phases_s"], summary["rollout_pool_s"], summary["step_time_s"]["mean"]
     wait, free = phases["wait_rollout"], pool["wait_trainer"] + pool["idle"]
     passes = sum(phases[n] for n in ("logprob", "reference", "train"))
-    rest = f"the weight sync adds {_part(phases['weight_sync'], step)}, {_lower(_other(summary)[0])} "
+    rest = f"the weight sync adds {_part(phases['weight_sync'], step)}, {_upkeep(summary)} "
     rest += _part(phases["other"], step)
     if wait >= PACE * step and wait > free:
         text = f"The rollout sets the pace: the trainer waits {_part(wait, step)} for samples and its passes take "
@@ -97,6 +97,14 @@ def _other(summary: Mapping[str, Any]) -> tuple[str, str]:
     """Name and advice of the largest part of the phase `other`."""
     split = summary.get("other_s", {})
     return UPKEEP.get(max(split, key=lambda n: float(split[n]), default=""), (NOUN["other"], ADVICE["other"]))
+
+
+def _upkeep(summary: Mapping[str, Any]) -> str:
+    """Everything that makes up a tenth of the phase `other` or more, largest first."""
+    split = {name: float(seconds) for name, seconds in summary.get("other_s", {}).items()}
+    large = sorted((n for n in split if split[n] >= sum(split.values()) / 10 > 0), key=lambda n: -split[n])
+    nouns = [_lower(UPKEEP[n][0] if n in UPKEEP else NOUN["other"]) for n in large]
+    return " and ".join(nouns) or _lower(NOUN["other"])
 
 
 def _lower(noun: str) -> str:

@@ -150,7 +150,7 @@ class Result:
             "checkpoint": self._checkpoint(steps),
             "prediction_interval_s": {"p10": low, "p90": high},
             "provenance": accounting.provenance(steps, costs),
-            "assumptions": list(dict.fromkeys([*costs.assumptions, *settings.notes])),
+            "assumptions": list(dict.fromkeys([*costs.assumptions, *settings.notes, *self._unmeasured()])),
         }
         summary["bottleneck"] = bottleneck(summary, settings.regime)
         return summary
@@ -160,6 +160,15 @@ class Result:
         steps = self.runs[0].steps
         mean = sum(step.seconds for step in steps) / len(steps)
         return min(steps, key=lambda step: abs(step.seconds - mean))
+
+    def _unmeasured(self) -> list[str]:
+        """Faults at given moments outside the measured steps."""
+        start, end = self.window(len(self.runs[0].steps))
+        missed = [f for f in self.costs.faults if f.at is not None and not start <= f.at < end]
+        return [
+            f"the fault {f.kind} at {f.at:g} s is outside the measured steps ({start:.0f} to {end:.0f} s)"
+            for f in missed
+        ]
 
     def _checkpoint(self, steps: list[Step]) -> dict[str, Any] | None:
         useful = accounting.goodput(steps) * sum(s.seconds for s in steps) / len(steps)

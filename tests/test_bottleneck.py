@@ -85,3 +85,11 @@ def test_generation_for_nothing_is_named() -> None:
     assert bottleneck(one, "colocated-sync").endswith("thrown away: what is stopped begins again.")
     one["tokens"]["wasted"] = 100
     assert "thrown away" not in bottleneck(one, "colocated-sync")
+
+
+def test_other_is_named_by_what_it_is() -> None:
+    from rlsim.bottleneck import _upkeep
+
+    split = {"controller": 2.0, "checkpoint": 0.0, "evaluation": 0.0, "restart": 50.0, "lost": 41.0}
+    assert _upkeep({"other_s": split}) == "the restart and work lost in crashes"
+    assert _upkeep({}) == "the controller"

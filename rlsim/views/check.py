@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlsim.api import Check
+from rlsim.costs.checkpoint import checkpoint_cost
 from rlsim.costs.offload import switch_cost
 from rlsim.costs.offload_report import OffloadReport, offload_report
 from rlsim.memory_report import Breakdown
@@ -71,6 +72,8 @@ def _block(check: Check) -> RenderableType:
                 f"{engine.average_sequences:,.0f} average or {engine.longest_sequences:,.0f} longest sequences"
             )
         )
+    if scenario.run.checkpoint_every:
+        parts.append(Text(f"  {_checkpoint(check)}"))
     roles = occupancies(check.system, memory)
     parts += [Text(f"  over the step, {line}") for line in check_lines(roles, peaks(roles))]
     parts += [Text(f"  {line}") for line in _ledger(check)]
@@ -88,6 +91,14 @@ def _offload(check: Check) -> OffloadReport | None:
 def _ledger(check: Check) -> list[str]:
     report = _offload(check)
     return [] if report is None else ledger_lines(report.as_dict())
+
+
+def _checkpoint(check: Check) -> str:
+    """Size and seconds of a checkpoint."""
+    cost = checkpoint_cost(check.system)
+    told = f"a checkpoint is {cost.bytes_total / 1e9:,.0f} GB, {cost.bytes_rank / 1e9:.1f} GB of the busiest rank; "
+    told += f"{cost.mode}: the trainer stands still for {cost.blocking_seconds:.1f} s"
+    return told + (f", safe {cost.background_seconds:.0f} s later" if cost.background_seconds else "")
 
 
 def _layout(check: Check) -> str:
