@@ -14,6 +14,7 @@ from rlsim.memory_lengths import image_tokens
 from rlsim.scenario.lengths import curve_of, mixture_table
 from rlsim.scenario.policies import POLICIES, unused_keys
 from rlsim.scenario.pool_checks import POOL_CHECKS
+from rlsim.scenario.role_checks import ROLE_CHECKS
 from rlsim.scenario.schema import LengthSpec, Scenario, SecondsSpec
 from rlsim.scenario.source import path_of
 from rlsim.scenario.translate import Complaint
@@ -90,41 +91,6 @@ def prefill_feeds_decode(s: Scenario) -> Iterator[Complaint]:
         if getattr(s.remedies, remedy) is not None:
             yield _wrong(
                 f"remedies.{remedy}", "it moves samples between engines that prefill and decode", "role: mixed"
-            )
-
-
-def roles_have_work(s: Scenario) -> Iterator[Complaint]:
-    """A role is described only where the step needs that model."""
-    needs = {
-        "critic": (s.workload.algorithm == "ppo", "algorithm is grpo, which has no critic", "algorithm: ppo"),
-        "reference": (s.workload.reference_model, "there is no reference pass", "reference_model: true"),
-        "reward_model": (
-            s.workload.reward.kind == "model",
-            f"reward.kind is {s.workload.reward.kind}",
-            "reward: {kind: model}",
-        ),
-    }
-    for name, (needed, message, fix) in needs.items():
-        if getattr(s.roles, name) is not None and not needed:
-            yield _wrong(f"roles.{name}", message, f"workload.{fix}, or delete roles.{name}")
-    if s.roles.reference is not None and s.roles.reference.gpus is None:
-        yield _wrong("roles.reference", "without GPUs of its own the reference is as if left out", "give it gpus")
-
-
-def roles_are_whole_replicas(s: Scenario) -> Iterator[Complaint]:
-    """tp·pp divides a role's GPUs; both need GPUs of its own."""
-    for name in ("critic", "reference", "reward_model"):
-        role = getattr(s.roles, name)
-        if role is None:
-            continue
-        if role.gpus is None:
-            for key in ("tp", "pp", "pool"):
-                if key in role.model_fields_set:
-                    yield _wrong(f"roles.{name}.{key}", "the role has the trainer's GPUs and layout", "give it gpus")
-        elif role.gpus % (role.tp * role.pp):
-            whole = -(-role.gpus // (role.tp * role.pp)) * role.tp * role.pp
-            yield _wrong(
-                f"roles.{name}.gpus", f"tp {role.tp} · pp {role.pp} does not divide {role.gpus} GPUs", f"gpus: {whole}"
             )
 
 
@@ -351,8 +317,7 @@ CHECKS: tuple[Check, ...] = (
     nodes_are_whole,
     roles_fit_cluster,
     prefill_feeds_decode,
-    roles_have_work,
-    roles_are_whole_replicas,
+    *ROLE_CHECKS,
     mini_batches_divide,
     mini_batch_feeds_ranks,
     backend_has_option,
