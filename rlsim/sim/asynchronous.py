@@ -22,7 +22,6 @@ from rlsim.sim.loop import Loop
 from rlsim.sim.policies import Stand, policy_of
 from rlsim.sim.policies.base import Rank
 from rlsim.sim.request import Completion
-from rlsim.sim.settings import MOST_WARMUP
 from rlsim.sim.trainer import Process
 
 
@@ -36,8 +35,8 @@ class Asynchronous:
         self.policy = policy_of(loop.settings)
         lent, below = loop.costs.lent, loop.settings.elastic
         self.lending = Lending(loop, below, lent) if lent and below is not None else None
-        self._reacts = self.policy.reacts or loop.settings.remedies.refill is not None
-        self._most = math.inf  # groups worth starting in this run
+        self._most = _useful(loop)  # groups under way
+        self._reacts = self.policy.reacts or self._most < math.inf or loop.settings.remedies.refill is not None
         self._open = True  # admission; closed while a sync holds the engines
         self._left: list[int] = []  # unfinished samples of each group
         self._scored: list[tuple[float, int]] = []  # heap of finished groups by the time of their last score
@@ -53,8 +52,6 @@ class Asynchronous:
     def trainer(self, steps: int) -> Process:
         """Round after round: weight sync (after every `sync_every`), wait for groups, train; a step is its rounds."""
         loop, settings = self.loop, self.loop.settings
-        per_sync = settings.round_prompts * settings.sync_every
-        self._most = steps * settings.prompts + (MOST_WARMUP + 1) * per_sync
         self.admit()
         rounds = 0
         while loop.done < steps:
@@ -195,11 +192,11 @@ class Asynchronous:
     # --- admission --------------------------------------------------
 
     def admit(self) -> None:
-        """Submit as many groups as the policy allows, and the run can use."""
+        """Submit as many groups as the policy allows, and the engines can use."""
         stand = self.stand
         if not self._open:
             return
-        room = min(self.policy.room(stand), self._most + self.loop.redone - stand.accepted - stand.running)
+        room = min(self.policy.room(stand), self._most - stand.running)
         if room <= 0:
             return
         size, first = self.loop.settings.group_size, stand.submitted
@@ -353,3 +350,15 @@ class Asynchronous:
         """Sample numbers int64[groups, group_size]."""
         size = self.loop.settings.group_size
         return np.array(groups)[:, None] * size + np.arange(size)
+
+
+def _useful(loop: Loop) -> float:
+    """Groups under way beyond which more would only queue up: twice what all slots hold, and a batch.
+
+    A limit where the policy's own bound is out of the run's reach (`max_staleness: 1e6`): the queue stays finite.
+    """
+    settings = loop.settings
+    if settings.settling <= settings.warmup:
+        return math.inf
+    slots = sum(surface.max_num_seqs * surface.ranks * count for surface, count in loop.costs.engines)
+    return -(-2 * slots // settings.group_size) + settings.prompts
