@@ -46,7 +46,6 @@ class Loop:
         self.catch_up: Callable[[], None] = lambda: None  # bring the rollout up to now
         self._restored = 0  # steps that the checkpoint held which the last crash went back to
         self._farthest = self._crashes = 0
-        self.redone = 0  # groups that were trained on in steps that a crash lost
 
     @property
     def done(self) -> int:
@@ -140,7 +139,6 @@ class Loop:
         rows = np.flatnonzero((self.ledger["step"] >= done) & (self.ledger["fate"] == TRAINED))
         if len(rows):
             self.drop(rows, CRASH)
-            self.redone += len(rows) // self.settings.group_size
 
     def end_step(self, tail: float | None = None) -> None:
         """Close the step; `tail` of its rollout, where a rollout is a batch."""

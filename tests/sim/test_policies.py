@@ -282,3 +282,12 @@ def test_trl_drops_what_got_too_old() -> None:
     run, _ = watch(chosen, replace(HAND, training=Training(update_seconds=30.0)))
     assert sum(step.dropped.get("stale", 0) for step in run.history) > 0
     assert max(stale(run)) <= 1
+
+
+def test_a_bound_out_of_reach_keeps_the_engines_busy_and_the_queue_finite() -> None:
+    chosen = regime("async", max_staleness=1e6, on_sync="in-flight")
+    run, witness = watch(chosen, replace(HAND, engine=surface(0.01, slots=4)), fixed(50, 4, 2), steps=2)
+    # Two engines of 4 slots hold 4 groups: at most twice that, and a batch, are under way.
+    assert len(witness.running) <= 12
+    assert len(witness.ready) > 12
+    assert run.warmup == 32
