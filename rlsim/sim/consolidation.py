@@ -55,11 +55,11 @@ class Consolidation:
             self._move()
 
     def _move(self) -> None:
-        fleet, now = self.loop.pool.fleet, self.loop.pool.engines.now
-        keep, before = kept_engines(self.loop, self.below), set(fleet.in_service)
+        pool, now = self.loop.pool, self.loop.pool.engines.now
+        keep, before = kept_engines(self.loop, self.below), pool.fleet.decoders
         if keep < len(before):
-            fleet.migrate(now, keep)
-            self.since, self._freed = now, before - fleet.in_service
+            pool.resubmit(pool.fleet.migrate(now, keep), now)
+            self.since, self._freed = now, before - pool.fleet.in_service
 
     def over(self) -> None:
         """The freed engines serve again."""
@@ -91,7 +91,7 @@ class Consolidation:
 
 def kept_engines(loop: Loop, below: float) -> int:
     """Engines that the samples in flight move onto."""
-    engines = [loop.pool.fleet.engines[number] for number in sorted(loop.pool.fleet.in_service)]
+    engines = [loop.pool.fleet.engines[number] for number in sorted(loop.pool.fleet.decoders)]
     held = sum(engine.contexts + engine.batch * engine.k for engine in engines)
     held += sum(r.prompt + r.done for engine in engines for rank in engine.ranks for r in rank.waiting)
     held += sum(r.prompt + r.done for engine in engines for rank in engine.ranks for r in rank.prefilling)

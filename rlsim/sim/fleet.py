@@ -340,18 +340,21 @@ class Fleet:
         self.engines[number].reprice(rows)
         self._start([number])
 
-    def migrate(self, now: float, keep: int) -> list[Request]:
-        """Only the `keep` engines with the most samples stay in service; the others' samples go on there.
+    @property
+    def decoders(self) -> set[int]:
+        """Engines in service that decode: all but those that only prefill."""
+        return {self._places[place][0] for place in self._sides[-1].places} & self.in_service
 
-        Returns the samples that moved: with their tokens, but their contexts are prefilled again.
+    def migrate(self, now: float, keep: int) -> list[Request]:
+        """Of those that decode only the `keep` engines with the most samples stay in service.
+
+        Returns the others' samples, to be handed in again: with their tokens, but their contexts are prefilled again.
         """
         self._advance(now)
         for engine in self.engines:
             engine.settle()
-        busiest = sorted(self.in_service, key=lambda number: (-self.engines[number].load, number))
-        moved = self.take_down(busiest[keep:], now)
-        self.submit(moved, now)
-        return moved
+        busiest = sorted(self.decoders, key=lambda number: (-self.engines[number].load, number))
+        return self.take_down(busiest[keep:], now)
 
     # --- figures ----------------------------------------------------------------------------------
 

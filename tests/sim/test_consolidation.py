@@ -64,7 +64,7 @@ def test_migration_agrees_with_the_reference(seed: int, engines: int, keep: int,
     ours = Fleet([(kind, engines)])
     ours.submit([Request(*s) for s in shape], 0.0)
     done = ours.play(moment, False)
-    ours.migrate(moment, keep)
+    ours.submit(ours.migrate(moment, keep), moment)
     done += ours.drain(moment)
 
     theirs = ReferenceFleet([(kind, engines)])
