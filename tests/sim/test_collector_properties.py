@@ -12,14 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prices_by_hand import Hand, Reward, Sync, Training, fixed, regime, surface, uniform
 from reference_engine import ReferenceFleet, Sample
+from test_regimes_turns import apart, several
+from test_regimes_turns import rules as turns_rules
 
 from rlsim.errors import UserError
 from rlsim.result import Labels, Result, simulate
 from rlsim.sim.fleet import Fleet
-from rlsim.sim.ledger import ABORTED, FATES, IN_FLIGHT
+from rlsim.sim.ledger import ABORTED, ENVIRONMENT, FATES, IN_FLIGHT
 from rlsim.sim.passing import PassRate
 from rlsim.sim.remedies import Remedies
 from rlsim.sim.request import Request
+from rlsim.sim.rules import RolloutRules
 from rlsim.sim.settings import Settings
 
 LABELS = Labels("property", "v", 5)
@@ -117,6 +120,30 @@ def test_every_token_is_trained_wasted_or_carried(rules: Settings, hand: Hand) -
         assert generated == trained + wasted
     if rules.remedies.ratio == 1 and rules.remedies.refill != "fetch":
         assert not (ledger["fate"] == ABORTED).any()
+
+
+@settings(max_examples=30, deadline=None)
+@given(regimes(), turns_rules, hands(), st.sampled_from([0.0, 0.3]), st.booleans())
+def test_samples_of_several_turns(rules: Settings, turns: RolloutRules, hand: Hand, lost: float, split: bool) -> None:
+    """The same with environments between turns, on engines that do all or on prefill and decode engines."""
+    if rules.group_size == 1:
+        rules = replace(rules, remedies=replace(rules.remedies, refill=None))
+    costs = apart(hand) if split else hand.costs()
+    draw = several(rules.prompts, rules.group_size, lost)
+    (run_,) = simulate(replace(rules, rollout=turns), costs, draw, LABELS, 3).runs
+    for step in run_.history:
+        assert sum(step.phases.values()) == pytest.approx(step.seconds, rel=1e-9)
+        assert sum(step.pool.values()) == pytest.approx(step.seconds, rel=1e-9)
+    if rules.schedule == "sync":
+        ledger = run_.ledger
+        generated = sum(s.counts.generated for s in run_.history)
+        used = ledger["generated"][ledger["fate"] == FATES.index("trained")].sum() + sum(s.wasted for s in run_.history)
+        waiting = np.isin(ledger["fate"], (IN_FLIGHT, ENVIRONMENT)) & (ledger["step"] < 0)
+        if rules.remedies.unfinished == "keep":
+            ended = ledger["generated"][waiting & ~np.isnan(ledger["end"])].sum()
+            assert used + ended <= generated <= used + ledger["generated"][waiting].sum()
+        else:
+            assert generated == used
 
 
 @settings(max_examples=25, deadline=None)
