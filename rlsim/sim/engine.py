@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from heapq import heappop, heappush
 from math import inf
 from operator import attrgetter
 
-from rlsim.sim.iteration import Iteration, compose
+from rlsim.sim.finishes import Finishes
+from rlsim.sim.iteration import Iteration, compose, end_chunks, ends_all_prompts, take_over, undo
 from rlsim.sim.pace import OneRank, Piece, Rows, SlowestRank, boundary, first_of, fitting_all
 from rlsim.sim.rank import NEVER, Rank
 from rlsim.sim.records import Stats, Timeline
 from rlsim.sim.request import NOT_RUNNING, Completion, Request
-from rlsim.sim.schedule import Schedule, account, can_run_out, look_ahead
+from rlsim.sim.schedule import Schedule, account, can_run_out, end_played, look_ahead
 
 TOLERANCE = 1e-12  # relative: a boundary at T counts as before T
 QUIET = 16  # jumps with nothing between them, after which an engine looks ahead
@@ -34,7 +34,7 @@ class Engine:
     batch    sequences that decode; their contexts sum to batch·k + contexts
     running  sequences that hold a slot
     safe     before this iteration no rank's KV blocks run out
-    finishing  the samples that finish, by iteration
+    finishes  the samples that decode, by the iteration at which they are done
     prefilling, moving  ranks with prompt tokens to do; with KV blocks swapped since the last iteration
 
     Iterations are counted by decodes: one in which they wait for prompts (without chunked prefill) leaves k as it is.
@@ -66,11 +66,10 @@ class Engine:
         self.timeline = Timeline()
         self.prefilling: list[Rank] = []
         self.moving: list[Rank] = []
-        self._keeps = False  # whether samples have come that leave their context
+        self.keeps = False  # whether samples have come that leave their context
         self._touched: list[Rank] = []
         self.safe = NEVER
-        self._finish: list[int] = []  # heap of iterations at which sequences finish, some outdated
-        self.finishing: dict[int, list[Request]] = {}
+        self.finishes = Finishes()
         self._steps = 0
         self._pieces: list[Piece] = []
         self._iteration: Iteration | None = None  # None: decodes only
@@ -100,10 +99,10 @@ class Engine:
         request.rank = rank
         rank.waiting.append(request)
         if request.keep:
-            self._keeps = self.share
+            self.keeps = self.share
         if self.end < inf and (rank.blocked or len(rank.running) >= rank.slots):
             return False
-        self._touch(rank)
+        self.touch(rank)
         return True
 
     def stop_after(self, now: float) -> None:
@@ -133,29 +132,29 @@ class Engine:
         self.settle()
         self.end = inf
         if self._iteration and self._iteration.taken_over:
-            self._undo(self._iteration)
+            undo(self, self._iteration)
         self._iteration = None
         self.pace.rewind()
         for rank in self.prefilling:
-            self._touch(rank)
+            self.touch(rank)
 
     def forget_kv(self) -> None:
         """All that runs loses its KV and goes to the front of its queue, the oldest first. Only at a standstill.
 
         KV at the host and in the prefix cache is lost too.
         """
-        self._finish, self.finishing = [], {}
+        self.finishes.clear()
         self.moving = []
         for rank in self.ranks:
             if rank.running or rank.swapped or rank.kept.blocks:
                 rank.forget(self.k)
-                self._count(rank, NEVER)
-                self._touch(rank)
+                self.count(rank, NEVER)
+                self.touch(rank)
         self.record()
 
     def flush_cache(self) -> None:
         """Drop the contexts that are kept for samples that may come back."""
-        if self._keeps:
+        if self.keeps:
             self.settle()
             for rank in self.ranks:
                 rank.kept.clear()
@@ -180,25 +179,25 @@ class Engine:
             rank.prune(self.k)
             for request in lost:
                 if request.id in rank.running:
-                    self._forget_finish(request)
+                    self.finishes.drop(request)
                     rank.take_out(request, self.k)
                 else:
                     rank.unswap(request)
             ids = {request.id for request in lost}
             rank.waiting = deque(request for request in rank.waiting if request.id not in ids)
             rank.blocked = False  # what blocked it may be gone
-            self._count(rank, rank.safe_until())
-            self._touch(rank)
+            self.count(rank, rank.safe_until())
+            self.touch(rank)
             gone += lost
         self.record()
         return gone
 
     def clear(self) -> None:
         """Nothing runs on any rank any more."""
-        self._finish, self.finishing = [], {}
+        self.finishes.clear()
         for rank in self.ranks:
             rank.clear()
-            self._count(rank, NEVER)
+            self.count(rank, NEVER)
 
     @property
     def load(self) -> int:
@@ -243,7 +242,7 @@ class Engine:
             self._steps = self._plan_jump(k, self.t)
             self._quiet += 1
 
-    def _touch(self, rank: Rank) -> None:
+    def touch(self, rank: Rank) -> None:
         if not rank.touched:
             rank.touched = True
             self._touched.append(rank)
@@ -265,9 +264,9 @@ class Engine:
                 raise RuntimeError(_too_long(rank.waiting[0], rank))
             if ready:
                 for request in ready:
-                    self._will_finish(request)
+                    self.finishes.add(request)
                 safe = rank.safe_until()
-            if self._keeps:
+            if self.keeps:
                 self.stats.reused_tokens += rank.reused
                 self.stats.evicted_tokens += rank.evicted
                 rank.reused = rank.evicted = 0
@@ -275,7 +274,7 @@ class Engine:
             self.prefilling.append(rank)  # it is decided on again after the next iteration
         if rank.moved and rank not in self.moving:
             self.moving.append(rank)
-        self._count(rank, safe)
+        self.count(rank, safe)
 
     def _preempt(self, rank: Rank, k: int) -> bool:
         """Move the youngest to the front of the queue until this iteration's growth fits; whether that took any."""
@@ -285,12 +284,12 @@ class Engine:
             if len(rank.running) == 1:
                 raise RuntimeError(_too_long(youngest, rank))
             rank.kept.clear()  # running sequences have taken its blocks
-            self._forget_finish(youngest)
+            self.finishes.drop(youngest)
             self.stats.swapped_tokens += rank.preempt(youngest, k)
             self.stats.preemptions += 1
         return self.stats.preemptions > before
 
-    def _count(self, rank: Rank, safe: int) -> None:
+    def count(self, rank: Rank, safe: int) -> None:
         """Take a rank's present batch into the engine's totals, its pace and its KV limit."""
         rank.safe = safe
         if self.many is None:
@@ -313,7 +312,7 @@ class Engine:
             if rank.safe < stop:
                 rank.safe = rank.exhausted_at(k)
                 if rank.safe <= k:
-                    self._touch(rank)
+                    self.touch(rank)
         self.safe = min(rank.safe for rank in self.ranks)
 
     def _plan_mixed(self, k: int) -> None:
@@ -323,38 +322,21 @@ class Engine:
         self._steps = 1
         first = (self.t, 1, iteration.seconds, 0.0)
         self.end = end = self.t + iteration.seconds
-        if self._ends_all_prompts(iteration):
+        if ends_all_prompts(self, iteration):
             after = k + 1 if iteration.decodes else k
-            self._take_over(iteration, after)
+            take_over(self, iteration, after)
             self._steps += self._plan_jump(after, end)
             self._pieces.insert(0, first)
             self._quiet = 1
         else:
             self._pieces = [first]
 
-    def _ends_all_prompts(self, iteration: Iteration) -> bool:
-        """Whether after it every sequence decodes, none is done yet, and no rank can admit another."""
-        if self.moving or iteration.tokens == 0:
-            return False
-        for request, n in iteration.chunks:
-            if n < request.todo or request.done + 1 == request.response:
-                return False
-        prompts = 0
-        for rank in self.prefilling:
-            if rank.waiting and len(rank.running) < rank.slots:
-                return False
-            prompts += len(rank.prefilling)
-        return prompts == len(iteration.chunks)
-
     def _plan_jump(self, start: int, t: float) -> int:
         """Pure decode from iteration `start` at time t until the next batch change: a finish, or KV blocks run out.
 
         Returns the iterations.
         """
-        finish = self._finish
-        while finish[0] not in self.finishing:
-            heappop(finish)
-        stop = finish[0]
+        stop = self.finishes.first()
         if self.safe < stop:
             self._check_kv(stop)
             stop = min(stop, self.safe)
@@ -386,23 +368,13 @@ class Engine:
             return
         self._schedule = None
         account(self, schedule)
-        if schedule.next == len(self.finishing) and not self._keeps:
+        if schedule.next == len(self.finishes.at) and not self.keeps:
             for finished in schedule.finished:
                 for request in finished:
                     request.finish = NOT_RUNNING
             self.clear()
             return
-        changed = {}
-        for end, finished in zip(schedule.ends[: schedule.next], schedule.finished, strict=False):
-            del self.finishing[end]
-            for request in finished:
-                request.rank.prune(end)
-                request.rank.end_decode(request)
-                changed[request.rank.index] = request.rank
-            if self._keeps:
-                self._keep(finished, end)
-        for rank in changed.values():
-            self._count(rank, rank.safe_until())
+        end_played(self, schedule)
         if self.end < inf:
             self._steps = self._plan_jump(self.k, self.t)
             self.end = schedule.times[schedule.next]  # the fleet knows it by this
@@ -458,9 +430,8 @@ class Engine:
         stats.jumps += 1
         self.t, self.end = end, inf
         k = self.k
-        finish = self._finish
-        while finish and finish[0] <= k:
-            for request in self.finishing.pop(heappop(finish), ()):
+        if self.batch and self.finishes.heap[0] <= k:
+            for request in self.finishes.pop(k):
                 rank = request.rank
                 request.done = request.response
                 if rank.kept.blocks:
@@ -470,8 +441,8 @@ class Engine:
                     rank.touched = True
                     self._touched.append(rank)
                 done.append(request)
-        if self._keeps:
-            self._keep(done, k)
+        if self.keeps:
+            self.keep(done, k)
         return done
 
     def _play_iteration(self, iteration: Iteration, n: int) -> list[Request]:
@@ -496,7 +467,7 @@ class Engine:
             self.k += 1
         self._iteration = None
         if not before:
-            return self._end_chunks(iteration, self.k)
+            return end_chunks(self, iteration, self.k)
         if n > 1:
             line = self.timeline
             line.time.append(self.t)
@@ -504,73 +475,9 @@ class Engine:
             line.kv_tokens.append(self.batch * self.k + self.contexts)
         return []
 
-    def _end_chunks(self, iteration: Iteration, k: int) -> list[Request]:
-        """The chunks of the iteration that just ended; sequences whose prompt is complete begin to decode."""
-        done: list[Request] = []
-        first_tokens = 0
-        for request, n in iteration.chunks:
-            request.todo -= n
-            if request.todo:
-                continue
-            rank = request.rank
-            del rank.prefilling[0]  # chunks are in its order, and only the last can be incomplete
-            first_tokens += 1
-            if request.done + 1 == request.response:
-                rank.prune(k)
-                rank.end_prefill(request)
-                request.done += 1
-                done.append(request)
-                continue
-            rank.begin_decode(request, k)
-            self._will_finish(request)
-        self.stats.generated_tokens += first_tokens
-        for rank in self.prefilling:
-            self._touch(rank)
-        return done
-
-    def _take_over(self, iteration: Iteration, k: int) -> None:
-        """All chunks of the planned iteration, ahead of its end at boundary k: nothing else happens there."""
-        for request, _ in iteration.chunks:
-            request.todo = 0
-            request.rank.begin_decode(request, k)
-            self._will_finish(request)
-        for rank in self.prefilling:
-            rank.prefilling.clear()
-            self._count(rank, rank.safe_until())
-        self.prefilling = []
-        iteration.taken_over = True
-
-    def _undo(self, iteration: Iteration) -> None:
-        """The planned iteration does not happen after all."""
-        for request, n in iteration.chunks:
-            rank = request.rank
-            self._forget_finish(request)
-            rank.undo_prefill(request, n)
-            if rank not in self.prefilling:
-                self.prefilling.append(rank)
-        for rank in self.prefilling:
-            self._count(rank, rank.safe_until())
-
     # --- inside -----------------------------------------------------------------------------------
 
-    def _will_finish(self, request: Request) -> None:
-        """A sample has begun to decode."""
-        together = self.finishing.get(request.finish)
-        if together is None:
-            self.finishing[request.finish] = [request]
-            heappush(self._finish, request.finish)
-        else:
-            together.append(request)
-
-    def _forget_finish(self, request: Request) -> None:
-        """A sample is about to lose its slot before it is done."""
-        if request.finish != NOT_RUNNING:
-            together = self.finishing[request.finish]
-            together.remove(request)
-            if not together:
-                del self.finishing[request.finish]
-
-    def _keep(self, done: list[Request], k: int) -> None:
+    def keep(self, done: list[Request], k: int) -> None:
         """Of samples that end at boundary k, the prefix caches keep the contexts that are to be kept."""
         left = sorted((request for request in done if request.keep), key=attrgetter("id"))
         for request in left:

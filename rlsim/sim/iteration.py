@@ -87,3 +87,68 @@ def _on_one_rank(engine: Engine, k: int) -> Iteration:
     else:
         seconds = added = added + surface.prefill_base
     return Iteration(seconds + engine.rows.joint[decodes], added, 0.0, decodes, chunks, tokens, again)
+
+
+def ends_all_prompts(engine: Engine, iteration: Iteration) -> bool:
+    """Whether after it every sequence decodes, none is done yet, and no rank can admit another."""
+    if engine.moving or iteration.tokens == 0:
+        return False
+    for request, n in iteration.chunks:
+        if n < request.todo or request.done + 1 == request.response:
+            return False
+    prompts = 0
+    for rank in engine.prefilling:
+        if rank.waiting and len(rank.running) < rank.slots:
+            return False
+        prompts += len(rank.prefilling)
+    return prompts == len(iteration.chunks)
+
+
+def end_chunks(engine: Engine, iteration: Iteration, k: int) -> list[Request]:
+    """The chunks of the iteration that just ended; sequences whose prompt is complete begin to decode."""
+    done: list[Request] = []
+    first_tokens = 0
+    for request, n in iteration.chunks:
+        request.todo -= n
+        if request.todo:
+            continue
+        rank = request.rank
+        del rank.prefilling[0]  # chunks are in its order, and only the last can be incomplete
+        first_tokens += 1
+        if request.done + 1 == request.response:
+            rank.prune(k)
+            rank.end_prefill(request)
+            request.done += 1
+            done.append(request)
+            continue
+        rank.begin_decode(request, k)
+        engine.finishes.add(request)
+    engine.stats.generated_tokens += first_tokens
+    for rank in engine.prefilling:
+        engine.touch(rank)
+    return done
+
+
+def take_over(engine: Engine, iteration: Iteration, k: int) -> None:
+    """All chunks of the planned iteration, ahead of its end at boundary k: nothing else happens there."""
+    for request, _ in iteration.chunks:
+        request.todo = 0
+        request.rank.begin_decode(request, k)
+        engine.finishes.add(request)
+    for rank in engine.prefilling:
+        rank.prefilling.clear()
+        engine.count(rank, rank.safe_until())
+    engine.prefilling = []
+    iteration.taken_over = True
+
+
+def undo(engine: Engine, iteration: Iteration) -> None:
+    """The planned iteration does not happen after all."""
+    for request, n in iteration.chunks:
+        rank = request.rank
+        engine.finishes.drop(request)
+        rank.undo_prefill(request, n)
+        if rank not in engine.prefilling:
+            engine.prefilling.append(rank)
+    for rank in engine.prefilling:
+        engine.count(rank, rank.safe_until())

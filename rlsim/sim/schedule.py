@@ -56,12 +56,12 @@ def look_ahead(engine: Engine, most: int | None = None) -> Schedule | None:
 
     With `most` only as far as KV blocks suffice for sure; that may be nowhere. None: there is nothing to schedule.
     """
-    ends = sorted(engine.finishing)
+    ends = sorted(engine.finishes.at)
     if most is not None:
         ends = ends[: min(most, int(np.searchsorted(ends[:most], engine.safe, side="right")))]
     if not ends:
         return None
-    finished = [engine.finishing[end] for end in ends]
+    finished = [engine.finishes.at[end] for end in ends]
     for requests in finished:
         if len(requests) > 1:
             requests.sort(key=attrgetter("id"))
@@ -96,6 +96,21 @@ def account(engine: Engine, schedule: Schedule) -> None:
     line.time.extend(schedule.times[:m])
     line.running.frombytes(after.tobytes())
     line.kv_tokens.frombytes((after * (stretches.start[:m] + n) + contexts[1 : m + 1]).tobytes())
+
+
+def end_played(engine: Engine, schedule: Schedule) -> None:
+    """Take the samples that are done out of their ranks, one iteration after another."""
+    changed = {}
+    for end, finished in zip(schedule.ends[: schedule.next], schedule.finished, strict=False):
+        del engine.finishes.at[end]
+        for request in finished:
+            request.rank.prune(end)
+            request.rank.end_decode(request)
+            changed[request.rank.index] = request.rank
+        if engine.keeps:
+            engine.keep(finished, end)
+    for rank in changed.values():
+        engine.count(rank, rank.safe_until())
 
 
 def _between(engine: Engine, ends: list[int], finished: list[list[Request]]) -> Stretches:
