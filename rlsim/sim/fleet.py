@@ -142,6 +142,8 @@ class Fleet:
         of_kind = zip(kinds, roles or [MIXED] * len(kinds), strict=True)
         of_engine = [role for (_, count), role in of_kind for _ in range(count)]
         names = [MIXED] if PREFILL not in of_engine else [PREFILL, DECODE]
+        if not set(of_engine) <= set(names):
+            raise ValueError(f"engines with roles {sorted(set(of_engine))} in one fleet")
         sides = []
         for name in names:
             places = [place for place, (number, _) in enumerate(self._places) if of_engine[number] == name]

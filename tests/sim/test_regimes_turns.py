@@ -61,6 +61,7 @@ def apart(hand: Hand) -> Costs:
         engines=costs.engines * 2,
         engine_roles=("prefill", "decode"),
         kv_transfer=KvTransfer(1.0, 2000.0, 0.01),
+        lent=None,  # lent engines prefill and decode: scenarios refuse both together
     )
 
 
