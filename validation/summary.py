@@ -53,7 +53,7 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "coverage": {
             "records": len({row.id for row in graded}),
             "predicted": len({row.id for row in done}),
-            "why_not": _reasons(rows),
+            "why_not": _reasons(graded),
         },
         "version_drift": _plain(score.version_drift(drift_pairs(rows))),
         "inside_interval": _inside(rows),
