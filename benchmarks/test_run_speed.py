@@ -34,6 +34,7 @@ def test_spin(benchmark: BenchmarkFixture) -> None:
         pytest.param(("7b_64gpu.yaml", "--variant", "colocated-sync"), id="7b, one variant"),
         pytest.param(("7b_64gpu.yaml",), id="7b, four variants"),
         pytest.param(("600b_moe.yaml",), id="600b, four variants of 20 steps"),
+        pytest.param(("../benchmarks/16384_gpus.yaml",), id="16,384 GPUs, ten steps of 100,000 samples"),
     ],
 )
 def test_run(benchmark: BenchmarkFixture, arguments: tuple[str, ...]) -> None:

@@ -41,12 +41,16 @@ def plan_totals(
     if big and (found := _read(file)) is not None:
         return found
     plan = plan_between(m, trainer, engine, wire_bytes=wire_bytes, first_engine_gpu=first_engine_gpu)
-    moved = plan.moved
-    source = np.arange(trainer.gpus) // trainer.gpus_per_node
-    target = (np.arange(engine.gpus) + first_engine_gpu) // engine.gpus_per_node
-    near = np.where(source[:, None] == target[None, :], moved, 0.0)
-    far = moved - near
-    totals = Totals(far.sum(axis=1), near.sum(axis=1), far.sum(axis=0), near.sum(axis=0))
+    totals = Totals(*(np.zeros(n) for n in (trainer.gpus, trainer.gpus, engine.gpus, engine.gpus)))
+    for layers in plan.kinds:
+        (block,) = plan.blocks(layers[:1])
+        source, target = block.runs.src_rank, block.runs.dst_rank
+        gpu = target + first_engine_gpu
+        near = source // trainer.gpus_per_node == gpu // engine.gpus_per_node
+        moved = np.where(source == gpu, 0.0, len(layers) * block.runs.bytes)
+        for kind, out, into in ((~near, totals.out_nic, totals.in_nic), (near, totals.out_nvlink, totals.in_nvlink)):
+            out += np.bincount(source, moved * kind, minlength=trainer.gpus)
+            into += np.bincount(target, moved * kind, minlength=engine.gpus)
     if big:
         _write(file, totals)
     return totals
