@@ -267,8 +267,8 @@ def provenance(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
     """Shares of the step's priced seconds by what they rest on.
 
     Trainer passes and weight syncs say it themselves; generation and waiting for it carry the shares of the
-    engine surfaces; offload, onload (bytes / bandwidth) and the controller (profile) are roofline. The
-    reward, an input, is left out.
+    engine surfaces; offload, onload (bytes / bandwidth) and the controller (profile) are roofline, or measured by
+    the profile's curves. The reward, an input, is left out.
     """
     shares = dict.fromkeys(SOURCES, 0.0)
     phase = {name: sum(s.phases[name] for s in steps) for name in PHASES}
@@ -277,7 +277,8 @@ def provenance(steps: Sequence[Step], costs: Costs) -> dict[str, float]:
             shares[source] += seconds
     _share(shares, phase["weight_sync"], costs.sync.sources)
     _share(shares, phase["rollout"] + phase["wait_rollout"], surfaces(costs))
-    shares["roofline"] += phase["offload"] + phase["onload"] + phase["other"]
+    for name, role in (("offload", "offload"), ("onload", "onload"), ("other", "controller")):
+        shares["measured" if role in costs.measured else "roofline"] += phase[name]
     total = sum(shares.values())
     return {name: seconds / total for name, seconds in shares.items()} if total else {**shares, "roofline": 1.0}
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from rlsim.commands import calibrate
 from rlsim.errors import UserError
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def _place(text: str) -> Path:
         raise UserError("no name to write to", key="--out or --html", fix="for example --out out/")
     return Path(text)
 
+
+app.add_typer(calibrate.app, name="calibrate")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

@@ -14,6 +14,8 @@ from rlsim.costs.controller import ControllerCosts, controller_costs
 from rlsim.costs.faults import fault_costs
 from rlsim.costs.kernels import kernels_for
 from rlsim.costs.kv_transfer import kv_transfer
+from rlsim.costs.measured import iteration_parts, parts_of
+from rlsim.costs.measured_training import Passes, measured_training
 from rlsim.costs.offload import switch_cost
 from rlsim.costs.offload_report import offload_report
 from rlsim.costs.reward import reward_costs
@@ -37,7 +39,7 @@ from rlsim.workload import WorkloadLengths, sample_batch
 def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Costs:
     """Seconds of everything that a step is made of. `lengths` gives the typical batch that the ranges are taken at."""
     kernels_of = partial(kernels_for, roofline_only=system.scenario.costs.kernels == "roofline")
-    training = TrainingCosts(system, kernels_of(system.trainer_pool.gpu))
+    training = measured_training(TrainingCosts(system, kernels_of(system.trainer_pool.gpu)))
     engines = tuple(
         (engine_surface(system, part, engine.kv_tokens_per_rank), part.layout.engines)
         for part, engine in zip(system.rollout, memory.engines, strict=True)
@@ -78,6 +80,7 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         checkpoint=checkpoint,
         faults=fault_costs(system, checkpoint),
         lent=lent_costs(system),
+        measured=system.profile.measured,
     )
 
 
@@ -118,7 +121,11 @@ class Driver:
 
 
 def _typical(
-    system: System, training: TrainingCosts, lengths: WorkloadLengths, surfaces: list[Surface], once: Driver
+    system: System,
+    training: Passes,
+    lengths: WorkloadLengths,
+    surfaces: list[Surface],
+    once: Driver,
 ) -> Typical:
     """Seconds by cause at a typical mini-batch and a typical decode iteration."""
     work = system.scenario.workload
@@ -127,12 +134,13 @@ def _typical(
     mini = tokens[: max(1, len(tokens) // work.updates.mini_batches)]
     fixed = sum(seconds for name, seconds in once.switch.parts.items() if name.endswith(":fixed"))
     moved = once.switch.offload_seconds + once.switch.onload_seconds - fixed
+    measured_switch = "offload" in system.profile.measured
     return Typical(
         update=training.update(mini).parts,
         logprob=training.logprob(tokens).parts,
         weight_sync=once.sync.parts,
         iteration=[_iteration(system.profile, surface, float(tokens.mean())) for surface in surfaces],
-        switch={"moved": moved, "fixed": fixed},
+        switch=once.switch.parts if measured_switch else {"moved": moved, "fixed": fixed},
         controller=_controller(system, once.controller, float(tokens.sum()), len(tokens)),
         reward={_reward_source(work, lengths): 1.0},
         fsdp=system.trainer.backend != "megatron",
@@ -148,6 +156,8 @@ def _reward_source(work: Workload, lengths: WorkloadLengths) -> str:
 def _controller(system: System, costs: ControllerCosts, tokens: float, samples: int) -> dict[str, float]:
     """Seconds of the driver in a step by cause: fixed, bytes of the batch, bookkeeping of its samples."""
     asynchronous = system.scenario.schedule == "async"
+    if "controller" in system.profile.measured:
+        return parts_of(system.profile, "controller", {"step_s": 1.0, "sample_s": samples, "token_s": tokens})
     return {
         "fixed" if system.scenario.schedule == "sync" else "async_fixed": costs.step_fixed_seconds,
         "batch": costs.batch_seconds(tokens, 0),
@@ -158,6 +168,8 @@ def _controller(system: System, costs: ControllerCosts, tokens: float, samples: 
 def _iteration(profile: Profile, surface: Surface, context: float) -> dict[str, float]:
     """Seconds of a decode iteration by cause at a quarter of the engine's slots."""
     b = max(1, surface.max_num_seqs // 4)
+    if "decode" in profile.measured:
+        return iteration_parts(profile, b, context)
     whole = float(np.interp(context, surface.knots, surface.rank_rows[b]) + surface.joint[b * surface.ranks])
     base, per_sequence = profile.value("engine_step_base_s"), profile.value("engine_step_per_seq_s") * b
     kernels = max(0.0, whole - base - per_sequence)

@@ -7,11 +7,12 @@ profile is never a global constant, and the output names the one in use.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
-from rlsim.catalog import profile_file
+from rlsim.catalog import measured_curves, profile_file
+from rlsim.catalog.measured_curves import Knots
 from rlsim.catalog.profile_file import Parameter, ProfileFile
 from rlsim.errors import UserError
 
@@ -21,10 +22,21 @@ GENERIC = "generic"
 
 @dataclass(frozen=True)
 class Profile:
-    """Named parameters of one framework; versions and GPUs that they come from are in their sources."""
+    """Named parameters of one framework; versions and GPUs that they come from are in their sources.
+
+    measured      roles priced by curves of the file (`measured_curves`) in place of the kernel tables
+    knots         of such a role, where it has a curve in place of a line
+    correlations  between two fitted parameters' errors, where they are known
+    own           parameters that the file itself gives; the others are its base's
+    """
 
     name: str
     parameters: Mapping[str, Parameter]
+    measured: frozenset[str] = frozenset()
+    knots: Mapping[str, Knots] = field(default_factory=dict)
+    correlations: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    base: str | None = None
 
     def value(self, name: str) -> float:
         """SI value of a parameter; a KeyError is a defect of ours."""
@@ -41,7 +53,12 @@ class Profile:
         changed = dict(self.parameters)
         for name, value in values.items():
             changed[name] = replace(changed[name], value=value)
-        return Profile(self.name, changed)
+        return replace(self, parameters=changed)
+
+    def term(self, role: str, name: str) -> float:
+        """A coefficient of a measured role; 0 (a scale: 1) where the file has none."""
+        found = self.parameters.get(measured_curves.full_name(role, name))
+        return found.value if found is not None else float(name == "scale")
 
 
 def names() -> list[str]:
@@ -74,7 +91,8 @@ def _shipped(name: str) -> Profile:
     file = profile_file.read_shipped(FOLDER / f"{name}.yaml")
     if name != GENERIC:
         return _laid_over(file)
-    return Profile(file.name, {key: profile_file.parameter(file, key, None, {}) for key in file.parameters})
+    parameters = {key: profile_file.parameter(file, key, None, {}) for key in file.parameters}
+    return Profile(file.name, parameters, own=frozenset(parameters))
 
 
 def _laid_over(file: ProfileFile) -> Profile:
@@ -84,4 +102,7 @@ def _laid_over(file: ProfileFile) -> Profile:
         raise file.error(("base",), f"no calibration profile {base!r}", "one of " + ", ".join(names()))
     known = _shipped(base).parameters
     own = {name: profile_file.parameter(file, name, known.get(name), known) for name in file.parameters}
-    return Profile(file.name, {**known, **own})
+    terms, knots, measured = measured_curves.read(file)
+    parameters = {**known, **own, **terms}
+    correlations = profile_file.correlations(file, parameters)
+    return Profile(file.name, parameters, measured, knots, correlations, frozenset({**own, **terms}), base)

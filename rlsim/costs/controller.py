@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from rlsim.costs.measured import controller as measured_controller
+
 if TYPE_CHECKING:
     from rlsim.system import System
 
@@ -53,6 +55,9 @@ def controller_costs(system: System) -> ControllerCosts:
     frameworks have it. One-step-off and asynchronous schedules have their own fixed cost and a cost per
     sample, which more GPUs don't shorten.
     """
+    measured = measured_controller(system.profile)
+    if measured is not None:
+        return measured
     value = system.profile.value
     asynchronous = system.scenario.schedule == "async"
     sample = value("controller_sample_s") + (value("async_sample_overhead_s") if asynchronous else 0.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlsim.catalog.switch_orders import SwitchOrder
+from rlsim.costs import measured
 from rlsim.costs.switch_ledger import (
     NO_SWITCH,
     HostLink,
@@ -27,7 +28,8 @@ def switch_cost(system: System) -> SwitchCost:
         return NO_SWITCH
     state, link = state_bytes(system), host_link(system)
     rows = (*trainer_rows(system), *engine_rows(state, _order(system), link))
-    return switch(rows, link, needed=offload_needed(system, state))
+    cost = switch(rows, link, needed=offload_needed(system, state))
+    return measured.switch(system.profile, cost) or cost
 
 
 def trainer_rows(system: System) -> tuple[SwitchRow, ...]:

@@ -11,6 +11,7 @@ from rlsim import catalog
 from rlsim.costs import speculative, surface_table
 from rlsim.costs.engine_step import EngineShape
 from rlsim.costs.kernels.tables import Floats
+from rlsim.costs.measured import rollout_surface
 from rlsim.costs.surface_table import SurfaceTable
 from rlsim.costs.vision import with_images
 from rlsim.dtypes import BYTES
@@ -106,6 +107,9 @@ def engine_surface(system: System, part: RolloutPart, kv_capacity_tokens: int) -
     """Seconds of an iteration of one engine of `part`; `kv_capacity_tokens` per attention rank comes from the
     memory model.
     """
+    measured = rollout_surface(system, part, kv_capacity_tokens)
+    if measured is not None:
+        return measured
     tables, entry = surface_tables(system, part), part.entry
     adapters = engine_keeps_base(system.scenario)
     surface = surface_from(tables[0], system.profile, part, kv_capacity_tokens, system.model.num_layers, adapters)

@@ -16,6 +16,7 @@ from rlsim.catalog.profiles import Profile
 Spread = tuple[float, float]
 Rules = Mapping[str, tuple[tuple[str, int], ...]]
 
+FAINT = 0.05  # share of a value below which a range's lower end, which may be 0, makes no difference
 COMPUTE = (("gemm_derate", 1),)
 TRAINING: Rules = {
     "compute": COMPUTE,
@@ -75,7 +76,8 @@ def spread(parts: Parts, rules: Rules, profile: Profile) -> Spread:
     below: dict[str, float] = defaultdict(float)
     above: dict[str, float] = defaultdict(float)
     for part, seconds in parts.items():
-        for name, sign in rules.get(part, ()):
+        itself = ((part, 1),) if part in profile.parameters else ()  # a measured term
+        for name, sign in rules.get(part, itself):
             low, high = _log_range(profile, name, sign)
             share = seconds / total if total > 0 else 0.0
             below[name] += share * low
@@ -86,7 +88,9 @@ def spread(parts: Parts, rules: Rules, profile: Profile) -> Spread:
 def _log_range(profile: Profile, name: str, sign: int) -> Spread:
     """Log distances from the value down and up, as durations see them: an inverse parameter swaps the sides."""
     value = profile.value(name)
-    down, up = math.log(value / profile.low(name)), math.log(profile.high(name) / value)
+    if value == 0:  # a measured term that is not there
+        return 0.0, 0.0
+    down, up = math.log(value / max(profile.low(name), FAINT * value)), math.log(profile.high(name) / value)
     return (down, up) if sign > 0 else (up, down)
 
 

@@ -98,7 +98,7 @@ class TrainingCosts:
         case = self.case
         if not len(lengths):
             return StepTime(0.0, {}, {"measured": 0.0, "scaled": 0.0, "roofline": 0.0}, 0.0, 0.0, 0)
-        batch = micro_batches(lengths, self._rules(train), [w for w, _ in case.model.windows])
+        batch = micro_batches(lengths, self.rules(train), [w for w, _ in case.model.windows])
         schedule = self._schedule(batch, train)
         parts = schedule.parts
         fixed = case.profile.value("update_fixed_s" if train else "logprob_fixed_s")
@@ -120,7 +120,7 @@ class TrainingCosts:
             micro_batches=batch.count,
         )
 
-    def _rules(self, train: bool) -> Rules:
+    def rules(self, train: bool) -> Rules:
         """Packing rules of this pass, as the framework has them."""
         case, o = self.case, self.case.options
         budget, size = o.micro_batch_tokens, o.micro_batch_size
@@ -157,7 +157,7 @@ class TrainingCosts:
         stage = int(np.argmax(total.mean(axis=1).sum(axis=1)))
         parts = self._mean_parts(stage, kinds, (first, last, between), train)
         mean = sum(parts.values())
-        f, b = self._coupled(f), self._coupled(b)
+        f, b = self.coupled(f), self.coupled(b)
         own = (f[stage] + b[stage]).sum(axis=1)
         forward, backward = np.swapaxes(f, 1, 2), np.swapaxes(b, 1, 2)
         if train:
@@ -187,7 +187,7 @@ class TrainingCosts:
         total = total + between * (float(stage < stages - 1) + float(train and stage > 0))
         return dict(zip(PARTS, total.tolist(), strict=True))
 
-    def _coupled(self, seconds: Floats) -> Floats:
+    def coupled(self, seconds: Floats) -> Floats:
         """Ranks that meet in every layer (expert exchange, weight gathers): the slowest paces every micro-batch."""
         layout = self.case.layout
         width = 1

@@ -8,6 +8,7 @@ from math import exp, log
 
 import numpy as np
 
+from rlsim.costs import measured
 from rlsim.costs.transfer_build import sync_case
 from rlsim.costs.transfer_case import SyncCase
 from rlsim.costs.transfer_delta import DeltaCost, delta, delta_bytes, delta_cost
@@ -87,10 +88,16 @@ class SyncCost:
 
 
 def weight_sync_cost(system: System) -> SyncCost:
-    """The weight sync of a system by its strategy, every other strategy beside it.
+    """The weight sync of a system by its strategy, every other strategy beside it; measured where the profile is.
 
     Raises `UserError` for a strategy that the placement does not allow.
     """
+    cost = _modelled(system)
+    engines = sum(part.layout.engines for part in system.rollout)
+    return measured.sync(system.profile, cost, engines) or cost
+
+
+def _modelled(system: System) -> SyncCost:
     case = sync_case(system)
     overlap = double_buffered(system.scenario)
     named = NAMED.get(system.scenario.weight_sync.strategy)

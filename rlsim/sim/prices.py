@@ -272,6 +272,7 @@ class Costs:
     faults       what goes wrong
     lent         engines that the trainer's GPUs can become
     first_sync   the first weight sync of a run where it differs from the others
+    measured     roles priced by a profile's measured curves
     spreads      phase -> (10th, 90th percentile) of its true duration over the predicted one
     """
 
@@ -311,3 +312,4 @@ class Costs:
     checkpoint: Checkpoint | None = None
     faults: tuple[Fault, ...] = ()
     lent: Lent | None = None
+    measured: frozenset[str] = frozenset()

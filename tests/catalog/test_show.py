@@ -27,5 +27,5 @@ def test_gpu_figures() -> None:
 
 
 def test_tables_list_everything() -> None:
-    assert len(gpu_table()) == 10
+    assert len(gpu_table()) == 11
     assert all(len(rows) == 5 for _, rows in model_table())

@@ -1,0 +1,1 @@
+"""Profiles from measurements and run logs, and how sure they are."""
