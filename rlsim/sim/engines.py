@@ -67,7 +67,7 @@ class Engines:
     def submit(self, requests: Iterable[Request], now: float) -> None:
         """As `Fleet.submit`, after the events up to `now`; events submit too, and none waits for another then."""
         if self._agenda and self._agenda[0][0] <= now and not self._acting:
-            self._early += self.play(now, False)
+            self._early = self.play(now, False)  # with those that were there before
         self.fleet.submit(requests, now)
 
     def abort(self, ids: Iterable[int] | None, now: float) -> list[Request]:

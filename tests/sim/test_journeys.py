@@ -76,6 +76,19 @@ def test_a_failed_environment_ends_a_sample_when_it_gives_up() -> None:
     assert play(engines, journeys, Request(0, 0, 16, 3)) == {0: 13.0}
 
 
+def test_taken_out_while_a_failed_environment_works_it_ends_once() -> None:
+    """It asks at 3, is taken out at 7 and handed over again at 9, beside another: only its end was missing."""
+    engines, journeys = start(Fleet([(even(prefill=1.0), 1)]), {0: [(3, 0, 10.0)], 1: [(4, 0, 0.0)]})
+    engines.submit(journeys.begin([Request(0, 0, 16, 3)]), 0.0)
+    engines.play(7.0, False)
+    gone = engines.abort(None, 7.0)
+    engines.play(9.0, False)
+    engines.submit(journeys.go_on(gone, 9.0), 9.0)
+    engines.submit(journeys.begin([Request(1, 1, 16, 4)]), 9.0)
+    assert [(c.time, c.request.id) for c in engines.play(inf, True)] == [(9.0, 0)]
+    assert [(c.time, c.request.id) for c in engines.play(inf, True)] == [(13.0, 1)]
+
+
 def test_play_stops_at_ends_of_samples_only() -> None:
     engines, journeys = start(Fleet([(even(prefill=1.0), 1)]), {0: TWO_TURNS, 1: [(8, 0, 0.0)]})
     engines.submit(journeys.begin([Request(0, 0, 16, 5), Request(1, 1, 16, 8)]), 0.0)

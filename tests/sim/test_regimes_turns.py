@@ -32,8 +32,9 @@ def several(prompts: int, group: int, lost: float, c: float = 1.0) -> Any:
         last = np.zeros(first[-1], np.bool_)
         last[first[1:] - 1] = True
         observed = np.where(last, 0, rng.integers(0, 60, len(last)))
-        waits = np.where(last, 0.0, rng.choice([0.0, 0.5, 2.0, 7.0], len(last))) * c
-        plan = TurnPlans(first, rng.integers(1, 80, len(last)), observed, waits, rng.random(n) < lost)
+        failed = rng.random(n) < lost  # the answer to their last turn is waited for, and does not come
+        waits = np.where(last & ~np.repeat(failed, counts), 0.0, rng.choice([0.0, 0.5, 2.0, 7.0], len(last))) * c
+        plan = TurnPlans(first, rng.integers(1, 80, len(last)), observed, waits, failed)
         return Batch(np.full(prompts, 16), plan.response_tokens.reshape(prompts, group), plan=plan)
 
     return draw
