@@ -25,6 +25,7 @@ from rlsim.costs.spreads import Typical, phase_spreads
 from rlsim.costs.switch_ledger import SwitchCost
 from rlsim.costs.training import TrainingCosts
 from rlsim.costs.transfer import SyncCost, first_sync_cost, weight_sync_cost
+from rlsim.costs.validity import extrapolations
 from rlsim.grids import TrainLayout
 from rlsim.lending import lent_costs
 from rlsim.memory import MemoryReport
@@ -202,7 +203,7 @@ def _of_remedies(system: System) -> Iterator[str]:
 
 
 def _assumptions(system: System, lengths: WorkloadLengths, surfaces: list[Surface]) -> tuple[str, ...]:
-    notes = [*system.assumptions, *lengths.assumptions, *_of_remedies(system)]
+    notes = [*system.assumptions, *lengths.assumptions, *_of_remedies(system), *extrapolations(system)]
     for surface in surfaces:
         notes += surface.notes
     return tuple(dict.fromkeys(notes))

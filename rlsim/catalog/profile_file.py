@@ -18,7 +18,7 @@ from rlsim.errors import UserError
 
 FIELDS = ("value", "low", "high", "unit", "source", "description", "stderr", "data", "range")
 NEEDED = ("value", "low", "high", "source")
-KEYS = ("name", "base", "parameters", "measured", "correlations")
+KEYS = ("name", "base", "parameters", "measured", "correlations", "fits")
 Z90 = 1.2815515655446004  # 90th percentile of the standard normal
 
 
@@ -53,6 +53,7 @@ class ProfileFile:
     lines: Mapping[tuple[str, ...], int | None]
     measured: Mapping[str, Any] = field(default_factory=dict)
     correlations: Sequence[Any] = ()
+    fits: Sequence[Any] = ()
 
     def error(self, keys: tuple[str, ...], message: str, fix: str) -> UserError:
         """A mistake at a key, or at the nearest block around it that has a line."""
@@ -106,7 +107,8 @@ def _checked(path: Path, data: Any, lines: Mapping[tuple[str, ...], int | None])
     if not isinstance(correlations, list):
         example = "`correlations: [{between: [gemm_derate, update_fixed_s], value: -0.4}]`"
         raise bare.error(("correlations",), "not a list", example)
-    return ProfileFile(str(path), name, base, parameters, lines, measured, correlations)
+    fits = [one for one in data.get("fits") or [] if isinstance(one, dict)]
+    return ProfileFile(str(path), name, base, parameters, lines, measured, correlations, fits)
 
 
 def parameter(file: ProfileFile, name: str, inherited: Parameter | None, known: Mapping[str, Parameter]) -> Parameter:

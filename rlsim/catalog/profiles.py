@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from rlsim.catalog import measured_curves, profile_file
 from rlsim.catalog.measured_curves import Knots
@@ -27,6 +28,7 @@ class Profile:
     measured      roles priced by curves of the file (`measured_curves`) in place of the kernel tables
     knots         of such a role, where it has a curve in place of a line
     correlations  between two fitted parameters' errors, where they are known
+    fits          what was fitted to tables, as the fit reports it; nothing is priced by it
     own           parameters that the file itself gives; the others are its base's
     """
 
@@ -37,6 +39,7 @@ class Profile:
     correlations: Mapping[tuple[str, str], float] = field(default_factory=dict)
     own: frozenset[str] = frozenset()
     base: str | None = None
+    fits: tuple[Mapping[str, Any], ...] = ()
 
     def value(self, name: str) -> float:
         """SI value of a parameter; a KeyError is a defect of ours."""
@@ -105,4 +108,6 @@ def _laid_over(file: ProfileFile) -> Profile:
     terms, knots, measured = measured_curves.read(file)
     parameters = {**known, **own, **terms}
     correlations = profile_file.correlations(file, parameters)
-    return Profile(file.name, parameters, measured, knots, correlations, frozenset({**own, **terms}), base)
+    return Profile(
+        file.name, parameters, measured, knots, correlations, frozenset({**own, **terms}), base, tuple(file.fits)
+    )

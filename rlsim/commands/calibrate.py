@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -31,3 +32,32 @@ def show(
         sys.stdout.write(json.dumps(view.as_dict(found, all_), indent=1, allow_nan=False) + "\n")
     else:
         text.show(view.report(found, all_))
+
+
+@app.command()
+def fit(
+    tables: Annotated[list[Path], typer.Argument(help="Tables of measurements, or folders of them.")],
+    out: Annotated[Path, typer.Option("--out", help="Profile to write (YAML).", show_default=False)],
+    base: Annotated[str, typer.Option(help="Shipped profile for what was not measured.")] = "generic",
+    hold_out: Annotated[
+        list[str] | None,
+        typer.Option(help="Points that are not fitted: size, world, receivers, nic, none or world=4. Default: size."),
+    ] = None,
+    where: Annotated[
+        list[str] | None, typer.Option(help="Only rows with COLUMN=VALUE.", metavar="COLUMN=VALUE")
+    ] = None,
+    scenario: Annotated[
+        Path | None, typer.Option(help="Scenario whose model, engines and NIC the terms are given for.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Turn tables of measurements into a profile: each figure with its error, its data and the range it holds in."""
+    from rlsim.calibrate.command import fit_tables
+    from rlsim.views import calibrate as view
+    from rlsim.views import text
+
+    answer = fit_tables(tables, out, base, hold_out or ["size"], where or [], scenario)
+    if json_:
+        sys.stdout.write(json.dumps(view.fit_dict(answer), indent=1, allow_nan=False) + "\n")
+    else:
+        text.show(view.fit_report(answer))
