@@ -61,3 +61,27 @@ def fit(
         sys.stdout.write(json.dumps(view.fit_dict(answer), indent=1, allow_nan=False) + "\n")
     else:
         text.show(view.fit_report(answer))
+
+
+@app.command("from-log")
+def from_log(
+    logs: Annotated[list[Path], typer.Argument(help="Log of one run: console output, JSONL or CSV.")],
+    scenario: Annotated[Path, typer.Option(help="Scenario of that run (YAML).", show_default=False)],
+    out: Annotated[Path, typer.Option("--out", help="Profile to write (YAML).", show_default=False)],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a key of the scenario.", metavar="KEY=VALUE")
+    ] = None,
+    variant: Annotated[str | None, typer.Option(help="Variant of the scenario that was run.")] = None,
+    hold_out: Annotated[float, typer.Option(help="Share of the steps, the last, that is predicted, not fitted.")] = 0.0,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Fit a framework's overheads to a real run, so that what-ifs start from your cluster."""
+    from rlsim.calibrate import from_log as work
+    from rlsim.views import calibrate_log as view
+    from rlsim.views import text
+
+    answer = work.from_log(logs, scenario, out, set_ or [], variant, hold_out)
+    if json_:
+        sys.stdout.write(json.dumps(view.as_dict(answer), indent=1, allow_nan=False) + "\n")
+    else:
+        text.show(view.report(answer))

@@ -1,0 +1,1 @@
+"""One module per framework: its configs and logs."""
