@@ -143,7 +143,7 @@ class TrainingCosts:
     def _schedule(self, batch: MicroBatches, train: bool) -> Schedule:
         """Play the micro-batches through the pipeline; parts of the busiest stage, imbalance and bubble."""
         layout = self.case.layout
-        kinds = [self._layer(kind).passes(batch, train) for kind in self.kinds]
+        kinds = self.kind_passes(batch, train)
         first, last, between = self._ends(train).passes(batch)
         stages = layout.pp
         f = np.tensordot(self.counts, np.stack([k[0].sum(axis=0) for k in kinds]), axes=1)
@@ -170,6 +170,10 @@ class TrainingCosts:
         parts["imbalance"] = max(0.0, slowest - mean)
         parts["bubble"] = seconds - mean - parts["imbalance"]
         return Schedule(seconds, parts, float(b[:, :, -1].mean(axis=1).max()), float(f[:, :, 0].mean(axis=1).max()))
+
+    def kind_passes(self, batch: MicroBatches, train: bool) -> list[tuple[Floats, Floats]]:
+        """(forward, backward) seconds [parts, ranks, micro-batches] of one layer of each kind."""
+        return [self._layer(kind).passes(batch, train) for kind in self.kinds]
 
     def _mean_parts(
         self,

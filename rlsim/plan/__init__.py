@@ -1,0 +1,1 @@
+"""Planning: what to run, and how sure that is."""

@@ -1,0 +1,1 @@
+"""Search for the best way to run a model and workload on a number of GPUs."""

@@ -1,0 +1,279 @@
+"""Best-first search with bounds: what cannot beat its regime's best is never simulated.
+
+Of one regime on one number of GPUs only the step time decides, for GPUs and staleness are the same and dollars go with
+the seconds; so the front over all of them is made of these winners. A candidate gets one more of its parts priced each
+time it comes to the top (memory of the pair and weight sync, then its rollout), until its bound is as near as bounds
+get; then it is simulated. Rounds have a fixed size, so the answer does not depend on the speed of the machine or the
+number of processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from math import inf
+from typing import Any
+
+import numpy as np
+
+from rlsim.plan.search import worker
+from rlsim.plan.search.known import Sides
+from rlsim.plan.search.parts import Side
+from rlsim.plan.search.space import Block, Candidate
+from rlsim.plan.search.worker import Outcome
+
+ROUND = 12
+"""Candidates of a group that are taken further at a time."""
+FRESH, PAIRED, ROLLED = range(3)
+Item = tuple[float, int, int, int, int, int]  # order, stage, block, trainer, engine, strategy
+Mapped = Callable[[Callable[[Candidate], Any], list[Candidate], int], list[Any]]
+Report = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """A candidate, the bound on its step before it was simulated, and the simulation's summary."""
+
+    candidate: Candidate
+    bound: float
+    summary: dict[str, Any]
+
+    @property
+    def seconds(self) -> float:
+        """Mean step time."""
+        return float(self.summary["step_time_s"]["mean"])
+
+
+@dataclass
+class Group:
+    """The candidates of one regime on one number of GPUs."""
+
+    gpus: int
+    regime: str
+    size: int = 0
+    infeasible: int = 0
+    heap: list[Item] = field(default_factory=list)
+    pruned: list[Item] = field(default_factory=list)
+    simulated: list[Simulated] = field(default_factory=list)
+
+    @property
+    def best(self) -> float:
+        return min((one.seconds for one in self.simulated), default=inf)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How far a search goes.
+
+    steps        measured steps of a simulation
+    processes    worker processes; 1: none
+    simulations  of one group at most; what is then left is undecided
+    least        simulations in all at least, as far as there are candidates
+    """
+
+    steps: int = 2
+    processes: int = 2
+    simulations: int = 64
+    least: int = 0
+
+
+class Search:
+    """One search; `groups` hold what it found."""
+
+    def __init__(self, blocks: Sequence[Block], base: dict[str, Any], seed: int, limits: Limits, report: Report) -> None:
+        self.sides = [Sides(block) for block in blocks if block.size]
+        self.base, self.seed, self.limits, self.report = base, seed, limits, report
+        self.groups: dict[tuple[int, str], Group] = {}
+        for block in blocks:
+            group = self.groups.setdefault((block.gpus, block.regime), Group(block.gpus, block.regime))
+            group.size += block.size
+
+    def run(self) -> None:
+        """Price the sides, then take candidates in their order until none is left that could win."""
+        most = max((sides.block.gpus for sides in self.sides), default=0)
+        arguments = (self.base, max(most, self.base["cluster"]["gpus"]), self.limits.steps, self.seed)
+        if self.limits.processes == 1:
+            worker.begin(*arguments)
+            self._search(lambda job, tasks, chunk: [job(task) for task in tasks])
+            return
+        with ProcessPoolExecutor(self.limits.processes, initializer=worker.begin, initargs=arguments) as pool:
+            self._search(lambda job, tasks, chunk: list(pool.map(job, tasks, chunksize=chunk)))
+
+    def _search(self, mapped: Mapped) -> None:
+        self._price_sides(mapped)
+        self._fill()
+        while items := [item for group in self.groups.values() for item in self._next(group)]:
+            self._advance(mapped, items)
+            self.report("simulated", self.simulated, self.simulated + self.undecided)
+        self._confirm(mapped)
+
+    # --- sides --------------------------------------------------------------------------------------------------
+    def _price_sides(self, mapped: Mapped) -> None:
+        """Every trainer once, every engine once, each with some partner."""
+        total = sum(len(s.block.trainers) + len(s.block.engines) for s in self.sides)
+        done = 0
+        for sides in self.sides:
+            block = sides.block
+            trainers = [Candidate(block, i, 0, block.strategies[0]) for i in range(len(block.trainers))]
+            found: list[Side] = mapped(worker.trainer, trainers, 16)
+            sides.train = {i: side.floor for i, side in enumerate(found) if side.fits}
+            sides.guess_train = {i: side.estimate for i, side in enumerate(found) if side.fits}
+            partner = next(iter(sides.train), 0)
+            engines = [Candidate(block, partner, j, block.strategies[0]) for j in range(len(block.engines))]
+            found = mapped(worker.engine, engines, 8)
+            sides.rollout = {j: side.floor for j, side in enumerate(found) if side.fits}
+            sides.guess_rollout = {j: side.estimate for j, side in enumerate(found) if side.fits}
+            done += len(trainers) + len(engines)
+            self.report("priced", done, total)
+
+    def _fill(self) -> None:
+        """All pairs whose sides fit."""
+        steps = self.limits.steps
+        for number, sides in enumerate(self.sides):
+            block = sides.block
+            group = self.groups[block.gpus, block.regime]
+            group.infeasible += sides.infeasible
+            for i in sides.train:
+                for j in sides.rollout:
+                    order = sides.order(Candidate(block, i, j, block.strategies[0]), steps)
+                    group.heap += [(order, FRESH, number, i, j, k) for k in range(len(block.strategies))]
+        for group in self.groups.values():
+            heapify(group.heap)
+
+    # --- candidates ---------------------------------------------------------------------------------------------
+    def candidate(self, item: Item) -> Candidate:
+        block = self.sides[item[2]].block
+        return Candidate(block, item[3], item[4], block.strategies[item[5]])
+
+    def bound(self, item: Item) -> float:
+        """Bound on a candidate's step, from all that is known by now."""
+        return self.sides[item[2]].bound(self.candidate(item), self.limits.steps)
+
+    def _next(self, group: Group) -> Iterator[Item]:
+        """The next round of a group, its order brought up to what is known; what cannot win is set aside.
+
+        Only the first of a round is simulated: those behind it may be excluded by it.
+        """
+        best, left = group.best, self.limits.simulations - len(group.simulated)
+        found: list[Item] = []
+        while group.heap and len(found) < ROUND and left > 0:
+            item = heappop(group.heap)
+            if self.bound(item) >= best:
+                group.pruned.append(item)
+                continue
+            now = self._known(item)
+            if now > item:
+                heappush(group.heap, now)
+                continue
+            plays = item[1] == ROLLED
+            if plays and found and self.sides[item[2]].block.schedule != "async":
+                heappush(group.heap, item)
+                break
+            left -= plays
+            found.append(item)
+        yield from found
+
+    def _known(self, item: Item) -> Item:
+        """An item with the order, and the stage, that follow from all that is known by now."""
+        sides, candidate, stage = self.sides[item[2]], self.candidate(item), item[1]
+        if stage == PAIRED and (sides.block.schedule == "async" or sides.played(candidate)):
+            stage = ROLLED
+        return (max(item[0], sides.order(candidate, self.limits.steps)), stage, *item[2:])
+
+    def _advance(self, mapped: Mapped, items: list[Item]) -> None:
+        """One more part of each: of those in line for a rollout, one for each engine."""
+        jobs = {FRESH: worker.paired, PAIRED: worker.rolled, ROLLED: worker.played}
+        for stage, job in jobs.items():
+            mine = [item for item in items if item[1] == stage]
+            if stage == PAIRED:
+                first = {(item[2], item[4]): item for item in reversed(mine)}
+                for item in mine:
+                    if self.sides[item[2]].block.placement != "colocated" and first[item[2], item[4]] is not item:
+                        self._back(item)
+                mine = [item for item in mine if not self._waits(item, first)]
+            bounds = [self.bound(item) for item in mine]
+            tasks = [self.candidate(item) for item in mine]
+            for item, bound, found in zip(mine, bounds, mapped(job, tasks, 1), strict=True):
+                self._take(item, bound, found)
+
+    def _waits(self, item: Item, first: dict[tuple[int, int], Item]) -> bool:
+        return self.sides[item[2]].block.placement != "colocated" and first[item[2], item[4]] is not item
+
+    def _take(self, item: Item, bound: float, found: Outcome) -> None:
+        group = self._group(item)
+        if not found.fits:
+            group.infeasible += 1
+        elif found.summary is not None:
+            group.simulated.append(Simulated(found.candidate, bound, found.summary))
+        else:
+            self.sides[item[2]].learn(found)
+            self._back((item[0], item[1] + 1, *item[2:]))
+
+    def _back(self, item: Item) -> None:
+        heappush(self._group(item).heap, self._known(item))
+
+    def _group(self, item: Item) -> Group:
+        block = self.sides[item[2]].block
+        return self.groups[block.gpus, block.regime]
+
+    def _confirm(self, mapped: Mapped) -> None:
+        """Simulate on until there are `least`, those first that came nearest to their best: it confirms the bounds."""
+        near = []
+        for group in self.groups.values():
+            near += [(max(self.bound(item), item[0]) / group.best, item) for item in (*group.pruned, *group.heap)]
+        near.sort()
+        while near and self.simulated < self.limits.least:
+            count = min(4 * ROUND, self.limits.least - self.simulated)
+            items, near = [item for _, item in near[:count]], near[count:]
+            for item in items:
+                group = self._group(item)
+                (group.pruned if item in group.pruned else group.heap).remove(item)
+            fitting = []
+            for item, found in zip(items, mapped(worker.paired, [self.candidate(i) for i in items], 1), strict=True):
+                if found.fits:
+                    self.sides[item[2]].learn(found)
+                    fitting.append(item)
+                else:
+                    self._group(item).infeasible += 1
+            bounds = [self.bound(item) for item in fitting]
+            done = mapped(worker.played, [self.candidate(item) for item in fitting], 1)
+            for item, bound, found in zip(fitting, bounds, done, strict=True):
+                self._take(item, bound, found)
+            self.report("simulated", self.simulated, self.limits.least)
+
+    # --- figures ------------------------------------------------------------------------------------------------
+    @property
+    def simulated(self) -> int:
+        return sum(len(group.simulated) for group in self.groups.values())
+
+    @property
+    def candidates(self) -> int:
+        """Counted after divisibility."""
+        return sum(group.size for group in self.groups.values())
+
+    @property
+    def infeasible(self) -> int:
+        return sum(group.infeasible for group in self.groups.values())
+
+    @property
+    def undecided(self) -> int:
+        """Candidates that their bound does not exclude, but which the limit left out."""
+        return sum(len(group.heap) for group in self.groups.values()) - sum(
+            self.bound(item) >= group.best for group in self.groups.values() for item in group.heap
+        )
+
+    @property
+    def pruned(self) -> int:
+        return self.candidates - self.infeasible - self.simulated - self.undecided
+
+    def some_pruned(self, share: float, seed: int = 0) -> list[tuple[Candidate, float]]:
+        """A random share of what was pruned, each with the best of its group: to be simulated all the same."""
+        found = []
+        for group in self.groups.values():
+            left = [item for item in group.heap if self.bound(item) >= group.best]
+            found += [(self.candidate(item), group.best) for item in (*group.pruned, *left)]
+        count = min(len(found), max(1, round(share * len(found))))
+        chosen = np.random.default_rng(seed).choice(len(found), count, replace=False) if found else []
+        return [found[n] for n in sorted(int(n) for n in chosen)]
