@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import exp, log
 
 import numpy as np
@@ -98,11 +99,13 @@ def weight_sync_cost(system: System) -> SyncCost:
 
 
 def _modelled(system: System) -> SyncCost:
-    case = sync_case(system)
-    overlap = double_buffered(system.scenario)
     named = NAMED.get(system.scenario.weight_sync.strategy)
+    overlap = double_buffered(system.scenario)
     if named is None:
-        return sync_cost(case, _strategy(system, case), overlap=overlap)
+        case = sync_case(system, planned=False)
+        strategy = _strategy(system, case)
+        cost = sync_cost(sync_case(system) if strategy == "p2p" else case, strategy, overlap=overlap)
+        return replace(cost, alternatives=Alternatives(system, strategy))
     if named.placement != system.scenario.placement:
         raise system.scenario.error(
             "weight_sync.strategy",
@@ -111,7 +114,29 @@ def _modelled(system: System) -> SyncCost:
         )
     own = sync_case(system, named.framework)
     cost = sync_cost(own, system.scenario.weight_sync.strategy, overlap=overlap, timed=named.timed)
-    return replace(cost, alternatives={cost.strategy: cost.seconds, **sync_cost(case, _auto(case)).alternatives})
+    return replace(cost, alternatives=Alternatives(system, None, (cost.strategy, cost.seconds)))
+
+
+class Alternatives(Mapping[str, float]):
+    """Seconds of every strategy that the placement allows, worked out when somebody looks: p2p's plan takes time."""
+
+    def __init__(self, system: System, strategy: str | None, own: tuple[str, float] | None = None) -> None:
+        self._system, self._strategy, self._own = system, strategy, own
+
+    @cached_property
+    def _seconds(self) -> Mapping[str, float]:
+        case = sync_case(self._system)
+        found = sync_cost(case, self._strategy or _auto(case)).alternatives
+        return found if self._own is None else {self._own[0]: self._own[1], **found}
+
+    def __getitem__(self, name: str) -> float:
+        return self._seconds[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._seconds)
+
+    def __len__(self) -> int:
+        return len(self._seconds)
 
 
 def first_sync_cost(system: System) -> SyncCost | None:

@@ -16,10 +16,11 @@ from rlsim.sync_settings import sync_bucket
 from rlsim.system import Pool, RolloutPart, System
 
 
-def sync_case(system: System, framework: str | None = None) -> SyncCase:
+def sync_case(system: System, framework: str | None = None, planned: bool = True) -> SyncCase:
     """Everything that the strategies need to know of this system's weight sync, done as a framework does it.
 
-    `framework`: another than the scenario's, whose method, dtype on the wire and bucket are taken.
+    `framework`: another than the scenario's, whose method, dtype on the wire and bucket are taken. `planned`: with the
+    point-to-point plan, which takes most of the time and only p2p looks at.
     """
     name = framework if framework is not None else system.scenario.framework.name
     method = method_of(name)
@@ -31,7 +32,7 @@ def sync_case(system: System, framework: str | None = None) -> SyncCase:
         exact = tuple(adapter_bytes(system, part, lora, max(2.0, BYTES[dtype])) for part in system.rollout)
     else:
         exact = slices(system, BYTES[dtype])
-        plan = plan_bytes(system, BYTES[dtype])
+        plan = plan_bytes(system, BYTES[dtype]) if planned else None
     return SyncCase(
         model_bytes=exact[0].total_unique,
         read_bytes=parameters(system.model) * BYTES[read] if read else 0.0,

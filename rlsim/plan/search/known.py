@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -40,12 +41,21 @@ class Sides:
         """Candidates one side of which does not fit on its own."""
         return self.block.size - len(self.train) * len(self.rollout) * len(self.block.strategies)
 
+    @cached_property
+    def keys(self) -> tuple[list[Any], list[Any]]:
+        """What weight sync and switch depend on, by trainer and by engine. Co-located, how full the engine is decides
+        what has to move.
+        """
+        shared = self.block.placement == "colocated"
+        engines = [tuple(o.items()) if shared else _moving(o) for o in self.block.engines]
+        numbers = {key: n for n, key in enumerate(dict.fromkeys(engines))}
+        trainers = [_moving(o) for o in self.block.trainers]
+        places = {key: n for n, key in enumerate(dict.fromkeys(trainers))}
+        return [places[key] for key in trainers], [numbers[key] for key in engines]
+
     def key(self, candidate: Candidate) -> Any:
-        """What weight sync and switch depend on. Co-located, how full the engine is decides what has to move."""
-        sizes = _moving(self.block.engines[candidate.engine])
-        if self.block.placement == "colocated":
-            sizes = tuple(self.block.engines[candidate.engine].items())
-        return _moving(self.block.trainers[candidate.trainer]), sizes, candidate.strategy
+        trainers, engines = self.keys
+        return trainers[candidate.trainer], engines[candidate.engine], candidate.strategy
 
     def learn(self, found: Outcome) -> None:
         """Enter what has been priced; it holds for every candidate with the same part."""

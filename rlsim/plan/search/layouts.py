@@ -14,7 +14,7 @@ from rlsim.scenario.schema_roles import MICRO_BATCH_TOKENS
 
 Choices = Mapping[str, Sequence[Any]]
 Options = dict[str, Any]
-WIDEST_ENGINE = 64
+WIDEST_ENGINE = 32
 """GPUs of an engine at most, unless the file has a wider one."""
 DEEPEST = 32
 """Pipeline stages at most."""
@@ -31,17 +31,18 @@ def trainer_choices(base: Scenario, model: ModelSpec) -> dict[str, list[Any]]:
     tokens = t.micro_batch_tokens or MICRO_BATCH_TOKENS
     choices: dict[str, list[Any]] = {
         "recompute": ["full", "selective"] if t.backend == "megatron" else ["full", "none"],
-        "micro_batch_tokens": [tokens, 2 * tokens] if t.micro_batch_size is None else [None],
+        "micro_batch_tokens": [tokens] if t.micro_batch_size is None else [None],
     }
     if t.backend == "megatron":
         choices |= {
             "tp": powers(node),
-            "pp": powers(min(DEEPEST, model.num_layers)),
-            "vpp": [1, 2, 4],
-            "cp": [1, 2, 4],
+            "pp": sorted({*powers(min(DEEPEST, model.num_layers)), t.pp}),
+            "vpp": sorted({1, 2, t.vpp}),
+            "cp": sorted({1, 2, t.cp}),
         }
         if model.experts is not None:
-            choices |= {"ep": powers(min(64, model.experts.count)), "etp": sorted({1, t.etp or 1})}
+            wide = [ep for ep in (8, 32, 64) if ep <= model.experts.count]
+            choices |= {"ep": sorted({*wide, t.ep}), "etp": sorted({1, t.etp or 1})}
     elif t.backend == "fsdp2":
         choices |= {"fsdp_size": [None, node, 4 * node], "ulysses": [1, 2, 4, 8], "reshard_after_forward": [True, False]}
         if t.tp > 1:
@@ -52,7 +53,7 @@ def trainer_choices(base: Scenario, model: ModelSpec) -> dict[str, list[Any]]:
 
 
 def rollout_choices(base: Scenario, model: ModelSpec) -> dict[str, list[Any]]:
-    """Values by key of the engines that a plan tries. FP8 weights only where the file has them; the engine is its."""
+    """Values by key of the engines that a plan tries. Engine and dtype are the file's."""
     entry, node = base.rollout[0], base.cluster.gpus_per_node
     seqs = entry.max_num_seqs
     choices: dict[str, list[Any]] = {
@@ -61,12 +62,12 @@ def rollout_choices(base: Scenario, model: ModelSpec) -> dict[str, list[Any]]:
         "attn_dp": [1],
         "moe_ep": [1],
         "max_num_seqs": sorted({max(1, seqs // 4), seqs, min(2 * seqs, entry.max_num_batched_tokens)}),
-        "memory_utilization": sorted({entry.memory_utilization, max(entry.memory_utilization, 0.9)}),
-        "dtype": ["bf16", "fp8"] if entry.dtype == "fp8" else [entry.dtype],
+        "memory_utilization": sorted({entry.memory_utilization, max(entry.memory_utilization, 0.85)}),
+        "dtype": [entry.dtype],
     }
     if model.experts is not None:
         widest = powers(max(WIDEST_ENGINE, entry.gpus_per_engine))
-        choices |= {"attn_dp": widest, "moe_ep": widest}
+        choices |= {"attn_dp": widest, "moe_ep": widest, "max_num_seqs": sorted({max(1, seqs // 4), seqs})}
     return choices
 
 
@@ -115,14 +116,17 @@ def with_trainer(base: Scenario, options: Options) -> Trainer:
 
 def engines(base: Scenario, model: ModelSpec, choices: Choices) -> Iterator[Options]:
     """Engine options for `base.rollout[0].gpus` GPUs that divide; moe_tp is what attention and moe_ep leave."""
-    gpus = base.rollout[0].gpus
-    widest = max(WIDEST_ENGINE, base.rollout[0].gpus_per_engine)
+    entry = base.rollout[0]
+    gpus = entry.gpus
+    widest = max(WIDEST_ENGINE, entry.gpus_per_engine)
     for values in product(*choices.values()):
         options = dict(zip(choices, values, strict=True))
         stage = options["attn_tp"] * options["attn_dp"]
         size = stage * options["pp"]
         if gpus % size or size > widest or stage % options["moe_ep"]:
             continue
+        if model.experts is not None and options["moe_ep"] not in (stage, options["attn_dp"], entry.moe_ep):
+            continue  # experts are spread over all GPUs, or over attention ranks
         options["moe_tp"] = stage // options["moe_ep"]
         if _engine_divides(base, model, options):
             yield options

@@ -55,6 +55,7 @@ class Store:
     seed: int
     rollouts: dict[Any, tuple[float, ...]] = field(default_factory=dict)
     surfaces: dict[Any, Surface] = field(default_factory=dict)
+    samples: dict[tuple[int, int], Drawn] = field(default_factory=dict)
 
     def system(self, candidate: Candidate) -> System:
         return resolve(scenario_of(self.base, candidate, self.cluster_gpus))
@@ -70,31 +71,54 @@ class Store:
         return [self._batch(number, number - regime.warmup) for number in range(count)]
 
     def _batch(self, number: int, step: int) -> Drawn:
+        key = (number, step if self.lengths.drift is not None else 0)
+        if key not in self.samples:
+            self.samples[key] = self._sampled(number, step)
+        return self.samples[key]
+
+    def _sampled(self, number: int, step: int) -> Drawn:
         batch = sample_batch(self.lengths, np.random.default_rng([self.seed, number, 0]), step)
         return Drawn(batch.prompt_tokens, batch.response_tokens)
 
     # --- one side -----------------------------------------------------------------------------------------------
-    def trainer(self, candidate: Candidate) -> Side:
-        """Controller and passes on each batch, whatever engines the trainer works with."""
-        system, regime = self._resolved(candidate)
-        if system is None or any(p.role in TRAINER_ROLES for p in measure(system).problems):
-            return Side(False)
-        count = self.batches(regime)
-        if not plain(system, regime):
-            return Side(True, (0.0,) * count, (0.0,) * count)
-        training = TrainingCosts(system, kernels_for(system.trainer_pool.gpu, roofline_only=_roofline(system)))
+    def trainer(self, candidates: tuple[Candidate, ...]) -> tuple[Side, ...]:
+        """Controller and passes on each batch, whatever engines the trainer works with; one trainer under several
+        schedules.
+        """
+        passes: dict[int, float] = {}
+        training: TrainingCosts | None = None
+        found = []
+        for candidate in candidates:
+            system, regime = self._resolved(candidate)
+            if system is None or any(p.role in TRAINER_ROLES for p in measure(system).problems):
+                found.append(Side(False))
+                continue
+            count = self.batches(regime)
+            if not plain(system, regime):
+                found.append(Side(True, (0.0,) * count, (0.0,) * count))
+                continue
+            if training is None:
+                training = TrainingCosts(system, kernels_for(system.trainer_pool.gpu, roofline_only=_roofline(system)))
+            exact = self._trained(system, regime, training, passes)
+            floor = (self._async_floor(training, regime),) * count if regime.schedule == "async" else exact
+            found.append(Side(True, floor, exact))
+        return tuple(found)
+
+    def _trained(
+        self, system: System, regime: Settings, training: TrainingCosts, passes: dict[int, float]
+    ) -> tuple[float, ...]:
+        """Controller and passes on each batch; `passes` keeps what is the same under every schedule."""
         controller, calls = controller_costs(system), CALLS + regime.recompute
         found = []
-        for batch in self.drawn(regime, count):
+        for number, batch in enumerate(self.drawn(regime, self.batches(regime))):
             lengths = batch.lengths
+            if number not in passes or self.lengths.drift is not None:
+                mini, epochs = regime.mini_batches, regime.epochs
+                passes[number] = bounds.trainer_seconds(training, batch, mini, epochs, regime.recompute)
             passed = controller.batch_seconds(float(lengths.sum()), lengths.size)
             driver = controller.step_fixed_seconds + calls * controller.dispatch_seconds + passed
-            mini, epochs = regime.mini_batches, regime.epochs
-            found.append(driver + bounds.trainer_seconds(training, batch, mini, epochs, regime.recompute))
-        exact = tuple(found)
-        if regime.schedule == "async":
-            return Side(True, (self._async_floor(training, regime),) * count, exact)
-        return Side(True, exact, exact)
+            found.append(driver + passes[number])
+        return tuple(found)
 
     def _async_floor(self, training: TrainingCosts, regime: Settings) -> float:
         """Mean seconds of the measured steps on the shortest groups that may have been submitted by then."""

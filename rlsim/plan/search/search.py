@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -20,15 +21,17 @@ import numpy as np
 
 from rlsim.plan.search import worker
 from rlsim.plan.search.known import Sides
-from rlsim.plan.search.parts import Side
 from rlsim.plan.search.space import Block, Candidate
 from rlsim.plan.search.worker import Outcome
 
 ROUND = 12
 """Candidates of a group that are taken further at a time."""
+LARGE = 10_000
+"""Candidates from which on at least CONFIRMED are simulated, although the bounds exclude them."""
+CONFIRMED = 300
 FRESH, PAIRED, ROLLED = range(3)
 Item = tuple[float, int, int, int, int, int]  # order, stage, block, trainer, engine, strategy
-Mapped = Callable[[Callable[[Candidate], Any], list[Candidate], int], list[Any]]
+Mapped = Callable[[Callable[[Any], Any], list[Any], int], list[Any]]
 Report = Callable[[str, int, int], None]
 
 
@@ -70,13 +73,13 @@ class Limits:
     steps        measured steps of a simulation
     processes    worker processes; 1: none
     simulations  of one group at most; what is then left is undecided
-    least        simulations in all at least, as far as there are candidates
+    least        simulations in all at least, as far as there are candidates; None: as the size of the space asks
     """
 
     steps: int = 2
     processes: int = 2
     simulations: int = 64
-    least: int = 0
+    least: int | None = None
 
 
 class Search:
@@ -85,6 +88,8 @@ class Search:
     def __init__(self, blocks: Sequence[Block], base: dict[str, Any], seed: int, limits: Limits, report: Report) -> None:
         self.sides = [Sides(block) for block in blocks if block.size]
         self.base, self.seed, self.limits, self.report = base, seed, limits, report
+        size = sum(block.size for block in blocks)
+        self.least = limits.least if limits.least is not None else CONFIRMED * (size >= LARGE)
         self.groups: dict[tuple[int, str], Group] = {}
         for block in blocks:
             group = self.groups.setdefault((block.gpus, block.regime), Group(block.gpus, block.regime))
@@ -106,27 +111,36 @@ class Search:
         self._fill()
         while items := [item for group in self.groups.values() for item in self._next(group)]:
             self._advance(mapped, items)
-            self.report("simulated", self.simulated, self.simulated + self.undecided)
+            self.report("simulated", self.simulated, max(self.least, self.simulated))
         self._confirm(mapped)
 
     # --- sides --------------------------------------------------------------------------------------------------
     def _price_sides(self, mapped: Mapped) -> None:
-        """Every trainer once, every engine once, each with some partner."""
+        """Every trainer once for all schedules, every engine once, each with some partner."""
         total = sum(len(s.block.trainers) + len(s.block.engines) for s in self.sides)
         done = 0
+        splits: dict[tuple[str, int, int], list[Sides]] = {}
         for sides in self.sides:
             block = sides.block
-            trainers = [Candidate(block, i, 0, block.strategies[0]) for i in range(len(block.trainers))]
-            found: list[Side] = mapped(worker.trainer, trainers, 16)
-            sides.train = {i: side.floor for i, side in enumerate(found) if side.fits}
-            sides.guess_train = {i: side.estimate for i, side in enumerate(found) if side.fits}
-            partner = next(iter(sides.train), 0)
-            engines = [Candidate(block, partner, j, block.strategies[0]) for j in range(len(block.engines))]
-            found = mapped(worker.engine, engines, 8)
-            sides.rollout = {j: side.floor for j, side in enumerate(found) if side.fits}
-            sides.guess_rollout = {j: side.estimate for j, side in enumerate(found) if side.fits}
-            done += len(trainers) + len(engines)
-            self.report("priced", done, total)
+            splits.setdefault((block.placement, block.gpus, block.trainer_gpus), []).append(sides)
+        for alike in splits.values():
+            count = len(alike[0].block.trainers)
+            tasks = [tuple(Candidate(s.block, i, 0, s.block.strategies[0]) for s in alike) for i in range(count)]
+            for i, found in enumerate(mapped(worker.trainer, tasks, 8)):
+                for sides, side in zip(alike, found, strict=True):
+                    if side.fits:
+                        sides.train[i], sides.guess_train[i] = side.floor, side.estimate
+            for sides in alike:
+                self._price_engines(mapped, sides)
+                done += len(sides.block.trainers) + len(sides.block.engines)
+                self.report("priced", done, total)
+
+    def _price_engines(self, mapped: Mapped, sides: Sides) -> None:
+        block, partner = sides.block, next(iter(sides.train), 0)
+        engines = [Candidate(block, partner, j, block.strategies[0]) for j in range(len(block.engines))]
+        for j, side in enumerate(mapped(worker.engine, engines, 8)):
+            if side.fits:
+                sides.rollout[j], sides.guess_rollout[j] = side.floor, side.estimate
 
     def _fill(self) -> None:
         """All pairs whose sides fit."""
@@ -159,6 +173,8 @@ class Search:
         best, left = group.best, self.limits.simulations - len(group.simulated)
         found: list[Item] = []
         while group.heap and len(found) < ROUND and left > 0:
+            if group.regime != "async" and group.heap[0][0] >= best:
+                break  # so are all behind it
             item = heappop(group.heap)
             if self.bound(item) >= best:
                 group.pruned.append(item)
@@ -224,8 +240,8 @@ class Search:
         for group in self.groups.values():
             near += [(max(self.bound(item), item[0]) / group.best, item) for item in (*group.pruned, *group.heap)]
         near.sort()
-        while near and self.simulated < self.limits.least:
-            count = min(4 * ROUND, self.limits.least - self.simulated)
+        while near and self.simulated < self.least:
+            count = min(4 * ROUND, self.least - self.simulated)
             items, near = [item for _, item in near[:count]], near[count:]
             for item in items:
                 group = self._group(item)
@@ -241,7 +257,7 @@ class Search:
             done = mapped(worker.played, [self.candidate(item) for item in fitting], 1)
             for item, bound, found in zip(fitting, bounds, done, strict=True):
                 self._take(item, bound, found)
-            self.report("simulated", self.simulated, self.limits.least)
+            self.report("simulated", self.simulated, self.least)
 
     # --- figures ------------------------------------------------------------------------------------------------
     @property
@@ -257,12 +273,18 @@ class Search:
     def infeasible(self) -> int:
         return sum(group.infeasible for group in self.groups.values())
 
-    @property
+    def _excluded(self, group: Group, item: Item) -> bool:
+        """Whether the bound excludes a candidate. Its order is a bound too, but for async."""
+        return (group.regime != "async" and item[0] >= group.best) or self.bound(item) >= group.best
+
+    @cached_property
     def undecided(self) -> int:
-        """Candidates that their bound does not exclude, but which the limit left out."""
-        return sum(len(group.heap) for group in self.groups.values()) - sum(
-            self.bound(item) >= group.best for group in self.groups.values() for item in group.heap
-        )
+        """Candidates that their bound does not exclude, but which the limit left out (once the search is over)."""
+        return sum(self.undecided_of(group) for group in self.groups.values())
+
+    def undecided_of(self, group: Group) -> int:
+        """Those of one group."""
+        return sum(not self._excluded(group, item) for item in group.heap)
 
     @property
     def pruned(self) -> int:
@@ -272,7 +294,7 @@ class Search:
         """A random share of what was pruned, each with the best of its group: to be simulated all the same."""
         found = []
         for group in self.groups.values():
-            left = [item for item in group.heap if self.bound(item) >= group.best]
+            left = [item for item in group.heap if self._excluded(group, item)]
             found += [(self.candidate(item), group.best) for item in (*group.pruned, *left)]
         count = min(len(found), max(1, round(share * len(found))))
         chosen = np.random.default_rng(seed).choice(len(found), count, replace=False) if found else []

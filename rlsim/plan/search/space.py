@@ -16,7 +16,7 @@ from rlsim.scenario.load import scenario_from_dict
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.settings import settings
 
-SHARES = (1 / 8, 1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4)
+SHARES = (1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4)
 """Shares of the GPUs that train, in whole nodes."""
 REGIMES = (
     ("colocated", "sync"),

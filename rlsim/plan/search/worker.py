@@ -19,8 +19,8 @@ def begin(base: dict[str, Any], cluster_gpus: int, steps: int, seed: int) -> Non
     STORE[:] = [Store(base, cluster_gpus, steps, seed)]
 
 
-def trainer(candidate: Candidate) -> Side:
-    return STORE[0].trainer(candidate)
+def trainer(candidates: tuple[Candidate, ...]) -> tuple[Side, ...]:
+    return STORE[0].trainer(candidates)
 
 
 def engine(candidate: Candidate) -> Side:

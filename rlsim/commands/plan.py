@@ -1,0 +1,93 @@
+"""`rlsim plan`: what to run, on how many GPUs, and what would change that."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(help="Scenario file (YAML): model, workload, kind of GPU.", show_default=False)],
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="Override a key of the file.", metavar="KEY=VALUE")
+    ] = None,
+    variant: Annotated[str | None, typer.Option("--variant", help="Start from this variant.")] = None,
+    gpus: Annotated[
+        str | None, typer.Option("--gpus", help="GPUs to divide: 64, or 64,128,256 for the curve.", metavar="N,…")
+    ] = None,
+    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Steps of the whole training.")] = None,
+    within: Annotated[
+        str | None, typer.Option("--within", help="Deadline of those steps: 3d, 36h.", metavar="TIME")
+    ] = None,
+    usd_per_step: Annotated[float | None, typer.Option("--usd-per-step", help="Dollars of a step at most.")] = None,
+    budget: Annotated[float | None, typer.Option("--budget", help="Dollars of all steps at most.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Limit a choice: --only schedule=sync --only trainer.tp=1,2.", metavar="KEY=A,B"),
+    ] = None,
+    simulations: Annotated[
+        int, typer.Option("--simulations", min=1, help="Simulations of one regime on one number of GPUs at most.")
+    ] = 64,
+    processes: Annotated[int, typer.Option("--processes", min=1, help="Worker processes.")] = 2,
+    out: Annotated[Path | None, typer.Option("--out", help="Write the best scenario into this file (YAML).")] = None,
+    emit: Annotated[
+        str | None, typer.Option("--emit", help="Print the best as this framework's flags.", metavar="FRAMEWORK")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a report.")] = False,
+) -> None:
+    """Search placement, schedule, split, layouts and engine settings for the best way to run a scenario."""
+    from rlsim import api
+    from rlsim.errors import UserError
+    from rlsim.plan.goal import Goal, counts, duration
+    from rlsim.plan.planner import plan as search
+    from rlsim.plan.search.search import Limits
+    from rlsim.scenario.dump import dump_yaml
+    from rlsim.views import files, text
+    from rlsim.views import plan as view
+
+    loaded = api.load_scenario(file, set_ or [], variant)
+    goal = Goal(
+        gpus=counts(gpus) if gpus is not None else (),
+        steps=steps,
+        within=duration(within) if within is not None else None,
+        usd_per_step=usd_per_step,
+        budget=budget,
+    )
+    limits = Limits(processes=processes, simulations=simulations)
+    with view.progress() as report:
+        answer = search(loaded, goal, only=_limited(only or []), limits=limits, progress=report)
+    best = answer.best
+    if out is not None and best is not None:
+        files.write_text(out, dump_yaml(best.scenario), "--out")
+    if json_:
+        sys.stdout.write(json.dumps(answer.as_dict(), indent=1, allow_nan=False) + "\n")
+    else:
+        text.show(view.report(answer))
+        if out is not None and best is not None:
+            typer.echo(f"wrote {out}: rlsim run {out}")
+    if emit is not None and best is not None:
+        try:
+            from rlsim.frameworks import export
+        except ImportError:
+            raise UserError("there is no export in this version", key="--emit", fix="--out best.yaml") from None
+        typer.echo(export(emit, best.scenario))
+    if best is None or not answer.met:
+        raise typer.Exit(2)
+
+
+def _limited(texts: list[str]) -> dict[str, list[Any]]:
+    """Values by key of "KEY=A,B"."""
+    from rlsim.errors import UserError
+    from rlsim.scenario.yamltext import read_value
+
+    found: dict[str, list[Any]] = {}
+    for text in texts:
+        key, equals, values = text.partition("=")
+        if not equals or not key.strip():
+            raise UserError("not KEY=A,B", key=f"--only {text}", fix="for example --only trainer.tp=1,2")
+        found[key.strip()] = [read_value(value) for value in values.split(",") if value.strip()]
+    return found
