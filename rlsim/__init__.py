@@ -6,9 +6,10 @@ The public functions are imported when they are first used, so that `import rlsi
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Result", "check", "compare", "fit_lengths", "load_scenario", "reshard_plan", "simulate"]
+__all__ = ["Result", "check", "compare", "fit_lengths", "load_scenario", "plan", "reshard_plan", "simulate"]
 
 if TYPE_CHECKING:
+    from rlsim import plan
     from rlsim.api import Result, check, compare, load_scenario, reshard_plan, simulate
     from rlsim.length_fits import fit_lengths
 
@@ -18,6 +19,10 @@ def __getattr__(name: str) -> Any:
         from rlsim import length_fits
 
         return length_fits.fit_lengths
+    if name == "plan":
+        import importlib
+
+        return importlib.import_module("rlsim.plan")
     if name in __all__:
         from rlsim import api
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlsim.commands import calibrate
+from rlsim.commands.plan import plan
 from rlsim.errors import UserError
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ def _place(text: str) -> Path:
 
 
 app.add_typer(calibrate.app, name="calibrate")
+app.command()(plan)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import typer
 
 
 def plan(
-    file: Annotated[Path, typer.Argument(help="Scenario file (YAML): model, workload, kind of GPU.", show_default=False)],
+    file: Annotated[
+        Path, typer.Argument(help="Scenario file (YAML): model, workload, kind of GPU.", show_default=False)
+    ],
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="Override a key of the file.", metavar="KEY=VALUE")
     ] = None,
@@ -31,7 +34,7 @@ def plan(
     ] = None,
     simulations: Annotated[
         int, typer.Option("--simulations", min=1, help="Simulations of one regime on one number of GPUs at most.")
-    ] = 64,
+    ] = 32,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Worker processes.")] = 2,
     out: Annotated[Path | None, typer.Option("--out", help="Write the best scenario into this file (YAML).")] = None,
     emit: Annotated[
@@ -70,10 +73,9 @@ def plan(
         if out is not None and best is not None:
             typer.echo(f"wrote {out}: rlsim run {out}")
     if emit is not None and best is not None:
-        try:
-            from rlsim.frameworks import export
-        except ImportError:
-            raise UserError("there is no export in this version", key="--emit", fix="--out best.yaml") from None
+        export = getattr(importlib.import_module("rlsim.frameworks"), "export", None)
+        if export is None:
+            raise UserError("there is no export in this version", key="--emit", fix="--out best.yaml")
         typer.echo(export(emit, best.scenario))
     if best is None or not answer.met:
         raise typer.Exit(2)

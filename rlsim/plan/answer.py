@@ -154,7 +154,8 @@ class Plan:
             "best_off_policy": off and off.as_dict(),
             "pareto": [choice.as_dict() for choice in self.pareto],
             "curve": [
-                {"gpus": c.gpus, "step_time_s": c.seconds, "usd_per_step": c.usd, "regime": c.regime} for c in self.curve
+                {"gpus": c.gpus, "step_time_s": c.seconds, "usd_per_step": c.usd, "regime": c.regime}
+                for c in self.curve
             ],
             "knee_gpus": self.knee,
         }

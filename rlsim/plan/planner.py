@@ -52,7 +52,9 @@ def searched(
     if not size:
         keys = ", ".join(chosen) or "--gpus"
         raise UserError("no layout divides", key=keys, fix="more GPUs, or fewer limits")
-    search = Search(space, base.to_dict(), base.run.seed, limits or Limits(), progress or (lambda what, done, total: None))
+    search = Search(
+        space, base.to_dict(), base.run.seed, limits or Limits(), progress or (lambda what, done, total: None)
+    )
     search.run()
     return search, base, wanted, time.perf_counter() - begun
 
@@ -91,7 +93,11 @@ def check_only(only: Mapping[str, Sequence[Any]]) -> None:
     """Limits name keys that a plan chooses."""
     for key, values in only.items():
         role, dot, _ = key.partition(".")
-        if not (dot and role in ("trainer", "rollout")) and key not in ("placement", "schedule", "weight_sync.strategy"):
+        if not (dot and role in ("trainer", "rollout")) and key not in (
+            "placement",
+            "schedule",
+            "weight_sync.strategy",
+        ):
             fix = "placement, schedule, weight_sync.strategy, trainer.KEY or rollout.KEY"
             raise UserError(f"{key} is not chosen by a plan", key="--only", fix=fix)
         if not values:

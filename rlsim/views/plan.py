@@ -35,7 +35,7 @@ def report(plan: Plan) -> RenderableType:
     """The whole answer."""
     if plan.best is None:
         return Group(Text("Nothing fits into memory on these GPUs."), _counts(plan))
-    lines = [_answer(plan, plan.best), *_others(plan, plan.best), Text("")]
+    lines: list[RenderableType] = [_answer(plan, plan.best), *_others(plan, plan.best), Text("")]
     lines += [_front(plan), Text(""), *_curve(plan), _counts(plan)]
     return Group(*lines)
 
@@ -67,7 +67,9 @@ def _answer(plan: Plan, best: Choice) -> Text:
 def trainer(scenario: Scenario) -> str:
     """ "512 GPUs, megatron tp 4, pp 16, ep 32, recompute full"."""
     t = scenario.trainer
-    sizes = [f"{name} {getattr(t, name)}" for name in ("tp", "pp", "vpp", "cp", "ep", "ulysses") if getattr(t, name) > 1]
+    sizes = [
+        f"{name} {getattr(t, name)}" for name in ("tp", "pp", "vpp", "cp", "ep", "ulysses") if getattr(t, name) > 1
+    ]
     if t.ep > 1 and t.etp is not None:
         sizes.append(f"etp {t.etp}")
     if t.backend == "fsdp2":
@@ -92,7 +94,8 @@ def _staleness(choice: Choice) -> str:
     if choice.staleness == 0:
         return "On-policy: every sample is trained on by the policy that made it."
     mean = choice.summary["staleness"]["mean"]
-    return f"Off-policy: samples may be {choice.staleness:g} versions old (mean {mean:.1f}); whether learning bears it is yours to say."
+    late = f"samples may be {choice.staleness:g} versions old (mean {mean:.1f})"
+    return f"Off-policy: {late}; whether learning bears it is yours to say."
 
 
 def _others(plan: Plan, best: Choice) -> Iterator[Text]:
@@ -146,14 +149,16 @@ def _curve(plan: Plan) -> Iterator[Text]:
     knee = plan.knee
     if knee is not None:
         points = ", ".join(f"{c.gpus:,}: {c.seconds:,.1f} s" for c in plan.curve)
-        yield Text(f"GPUs to step time: {points}\nknee at {knee:,} GPUs: beyond, more than half of what is added is lost\n")
+        yield Text(
+            f"GPUs to step time: {points}\nknee at {knee:,} GPUs: beyond, more than half of what is added is lost\n"
+        )
 
 
 def _counts(plan: Plan) -> Text:
     count = plan.count
     text = (
-        f"{count.candidates:,} candidates in {plan.seconds:.0f} s: {count.infeasible:,} do not fit, {count.pruned:,} cannot "
-        f"win (their bound says so), {count.simulated:,} simulated ({plan.steps} steps each)"
+        f"{count.candidates:,} candidates in {plan.seconds:.0f} s: {count.infeasible:,} do not fit, "
+        f"{count.pruned:,} cannot win (their bound says so), {count.simulated:,} simulated ({plan.steps} steps each)"
     )
     if count.undecided:
         left = ", ".join(f"{name} {number:,}" for name, number in plan.undecided.items())

@@ -111,7 +111,9 @@ def rate_floor(surface: Surface, engines: int, batch: Drawn) -> float:
 def grows(surface: Surface) -> bool:
     """Whether iteration times grow with batch and context; speculative decoding may bend them."""
     rows, joint = surface.rank_rows, surface.joint
-    return bool((np.diff(rows, axis=0) >= 0).all() and (np.diff(rows, axis=1) >= 0).all() and (np.diff(joint) >= 0).all())
+    return bool(
+        (np.diff(rows, axis=0) >= 0).all() and (np.diff(rows, axis=1) >= 0).all() and (np.diff(joint) >= 0).all()
+    )
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ def step_bound(schedule: str, steps: int, parts: Parts) -> float:
     sync            rollout k, then training k, and what is paid once: the sum.
     async           the trainer's own work (`train` holds it), and what is paid once.
     one-step-off    X_k: start of sync k, E_k: end of training k. E_k ≥ X_k + s + train_k, and since rollout k+1 begins
-                    after sync k, X_(k+1) ≥ X_k + s + max(train_k, rollout_(k+1)). One step is warm-up, so the steps take
+                    after sync k, X_(k+1) ≥ X_k + s + max(train_k, rollout_(k+1)). One step is warm-up: the others take
                     E_n - E_0 ≥ [X_1 - E_0] + Σ_(k=1..n-1) (s + max(train_k, rollout_(k+1))) + s + train_n. Neither
                     rollout 1 nor training 0 waits for a sync, so X_1 - E_0 ≥ rollout_1 - train_0 - w, with w the wait
                     for batch 0's last reward.

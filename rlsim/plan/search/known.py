@@ -35,6 +35,7 @@ class Sides:
     once: dict[Any, tuple[float, float]] = field(default_factory=dict)
     together: dict[tuple[int, int], tuple[float, ...]] = field(default_factory=dict)
     exact: set[int] = field(default_factory=set)
+    quickest: float = inf
 
     @property
     def infeasible(self) -> int:
@@ -62,6 +63,7 @@ class Sides:
         candidate = found.candidate
         if found.once is not None:
             self.once[self.key(candidate)] = (found.once, found.reward)
+            self.quickest = min(self.quickest, found.once)
         if found.rollout is not None and self.block.placement == "colocated":
             self.together[candidate.trainer, candidate.engine] = found.rollout
         elif found.rollout is not None:
@@ -79,11 +81,17 @@ class Sides:
         return self._step(steps, self.train[candidate.trainer], rollout, candidate)
 
     def order(self, candidate: Candidate, steps: int) -> float:
-        """Where it stands in the search: its bound; in async, which has only a loose one, what is to be expected."""
+        """Where it stands in the search: what is to be expected of its step.
+
+        What its sides take (its bound; in async, which has only a loose one, a guess), and its weight sync: its own
+        where that is known, else the quickest so far.
+        """
+        pair = (candidate.trainer, candidate.engine)
+        once = 0.0 if self.key(candidate) in self.once else self.quickest if self.once else 0.0
         if self.block.schedule != "async":
-            return self.bound(candidate, steps)
-        train, rollout = self.guess_train[candidate.trainer], self.guess_rollout[candidate.engine]
-        return max(self._step(steps, train, rollout, candidate), sum(rollout) / len(rollout))
+            return self.bound(candidate, steps) + once
+        train, rollout = self.guess_train[pair[0]], self.guess_rollout[pair[1]]
+        return max(self._step(steps, train, rollout, candidate) + once, sum(rollout) / len(rollout))
 
     def _step(self, steps: int, train: tuple[float, ...], rollout: tuple[float, ...], candidate: Candidate) -> float:
         once, reward = self.once.get(self.key(candidate), (0.0, inf))

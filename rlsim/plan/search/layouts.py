@@ -36,15 +36,19 @@ def trainer_choices(base: Scenario, model: ModelSpec) -> dict[str, list[Any]]:
     if t.backend == "megatron":
         choices |= {
             "tp": powers(node),
-            "pp": sorted({*powers(min(DEEPEST, model.num_layers)), t.pp}),
-            "vpp": sorted({1, 2, t.vpp}),
+            "pp": sorted({*powers(min(DEEPEST, model.num_layers)), t.pp}) if t.pp > 1 else [1, 2, 4],
+            "vpp": sorted({1, t.vpp}) if model.num_layers % 2 else sorted({1, 2, t.vpp}),
             "cp": sorted({1, 2, t.cp}),
         }
         if model.experts is not None:
             wide = [ep for ep in (8, 32, 64) if ep <= model.experts.count]
             choices |= {"ep": sorted({*wide, t.ep}), "etp": sorted({1, t.etp or 1})}
     elif t.backend == "fsdp2":
-        choices |= {"fsdp_size": [None, node, 4 * node], "ulysses": [1, 2, 4, 8], "reshard_after_forward": [True, False]}
+        choices |= {
+            "fsdp_size": [None, node, 4 * node],
+            "ulysses": [1, 2, 4, 8],
+            "reshard_after_forward": [True, False],
+        }
         if t.tp > 1:
             choices["tp"] = powers(node)
     else:
@@ -67,7 +71,7 @@ def rollout_choices(base: Scenario, model: ModelSpec) -> dict[str, list[Any]]:
     }
     if model.experts is not None:
         widest = powers(max(WIDEST_ENGINE, entry.gpus_per_engine))
-        choices |= {"attn_dp": widest, "moe_ep": widest, "max_num_seqs": sorted({max(1, seqs // 4), seqs})}
+        choices |= {"attn_dp": widest, "moe_ep": widest, "max_num_seqs": [seqs]}
     return choices
 
 

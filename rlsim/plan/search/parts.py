@@ -235,4 +235,3 @@ def played(surface: Surface, engines: int, regime: Settings, batches: list[Drawn
             found.append(end - now)
             now = end
     return found
-

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
-from heapq import heapify, heappop, heappush
 from functools import cached_property
+from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any
 
@@ -59,7 +59,9 @@ class Group:
     infeasible: int = 0
     heap: list[Item] = field(default_factory=list)
     pruned: list[Item] = field(default_factory=list)
+    left: list[Item] = field(default_factory=list)
     simulated: list[Simulated] = field(default_factory=list)
+    work: int = 0
 
     @property
     def best(self) -> float:
@@ -73,19 +75,23 @@ class Limits:
     steps        measured steps of a simulation
     processes    worker processes; 1: none
     simulations  of one group at most; what is then left is undecided
+    pairs        of one group at most whose weight sync is priced
     least        simulations in all at least, as far as there are candidates; None: as the size of the space asks
     """
 
     steps: int = 2
     processes: int = 2
-    simulations: int = 64
+    simulations: int = 32
+    pairs: int = 600
     least: int | None = None
 
 
 class Search:
     """One search; `groups` hold what it found."""
 
-    def __init__(self, blocks: Sequence[Block], base: dict[str, Any], seed: int, limits: Limits, report: Report) -> None:
+    def __init__(
+        self, blocks: Sequence[Block], base: dict[str, Any], seed: int, limits: Limits, report: Report
+    ) -> None:
         self.sides = [Sides(block) for block in blocks if block.size]
         self.base, self.seed, self.limits, self.report = base, seed, limits, report
         size = sum(block.size for block in blocks)
@@ -172,12 +178,14 @@ class Search:
         """
         best, left = group.best, self.limits.simulations - len(group.simulated)
         found: list[Item] = []
-        while group.heap and len(found) < ROUND and left > 0:
-            if group.regime != "async" and group.heap[0][0] >= best:
-                break  # so are all behind it
+        parts: set[Any] = set()
+        while group.heap and len(parts) < ROUND and len(found) < 16 * ROUND and left > 0:
             item = heappop(group.heap)
             if self.bound(item) >= best:
                 group.pruned.append(item)
+                continue
+            if item[1] == FRESH and group.work >= self.limits.pairs and group.simulated:
+                group.left.append(item)
                 continue
             now = self._known(item)
             if now > item:
@@ -188,34 +196,42 @@ class Search:
                 heappush(group.heap, item)
                 break
             left -= plays
+            group.work += item[1] == FRESH and self._part(item) not in parts
+            parts.add(self._part(item))
             found.append(item)
         yield from found
 
     def _known(self, item: Item) -> Item:
         """An item with the order, and the stage, that follow from all that is known by now."""
         sides, candidate, stage = self.sides[item[2]], self.candidate(item), item[1]
+        if stage == FRESH and sides.key(candidate) in sides.once:
+            stage = PAIRED
         if stage == PAIRED and (sides.block.schedule == "async" or sides.played(candidate)):
             stage = ROLLED
         return (max(item[0], sides.order(candidate, self.limits.steps)), stage, *item[2:])
 
     def _advance(self, mapped: Mapped, items: list[Item]) -> None:
-        """One more part of each: of those in line for a rollout, one for each engine."""
+        """One more part of each; a part that several share is priced once."""
         jobs = {FRESH: worker.paired, PAIRED: worker.rolled, ROLLED: worker.played}
         for stage, job in jobs.items():
-            mine = [item for item in items if item[1] == stage]
-            if stage == PAIRED:
-                first = {(item[2], item[4]): item for item in reversed(mine)}
-                for item in mine:
-                    if self.sides[item[2]].block.placement != "colocated" and first[item[2], item[4]] is not item:
-                        self._back(item)
-                mine = [item for item in mine if not self._waits(item, first)]
+            first: dict[Any, Item] = {}
+            for item in (item for item in items if item[1] == stage):
+                if first.setdefault(self._part(item), item) is not item:
+                    self._back(item)  # until the part that it shares is known
+            mine = list(first.values())
             bounds = [self.bound(item) for item in mine]
             tasks = [self.candidate(item) for item in mine]
             for item, bound, found in zip(mine, bounds, mapped(job, tasks, 1), strict=True):
                 self._take(item, bound, found)
 
-    def _waits(self, item: Item, first: dict[tuple[int, int], Item]) -> bool:
-        return self.sides[item[2]].block.placement != "colocated" and first[item[2], item[4]] is not item
+    def _part(self, item: Item) -> Any:
+        """The part that a candidate needs next: those with the same one wait for the first of them."""
+        sides, candidate = self.sides[item[2]], self.candidate(item)
+        if item[1] == FRESH:
+            return item[2], sides.key(candidate)
+        if item[1] == PAIRED and sides.block.placement != "colocated":
+            return item[2], candidate.engine
+        return item
 
     def _take(self, item: Item, bound: float, found: Outcome) -> None:
         group = self._group(item)
@@ -238,24 +254,20 @@ class Search:
         """Simulate on until there are `least`, those first that came nearest to their best: it confirms the bounds."""
         near = []
         for group in self.groups.values():
-            near += [(max(self.bound(item), item[0]) / group.best, item) for item in (*group.pruned, *group.heap)]
+            if group.regime == "async" or self.simulated >= self.least:
+                continue
+            group.pruned += [*group.heap, *group.left]
+            group.heap, group.left = [], []
+            near += [(self.bound(item) / group.best, item) for item in group.pruned]
         near.sort()
         while near and self.simulated < self.least:
             count = min(4 * ROUND, self.least - self.simulated)
             items, near = [item for _, item in near[:count]], near[count:]
             for item in items:
-                group = self._group(item)
-                (group.pruned if item in group.pruned else group.heap).remove(item)
-            fitting = []
-            for item, found in zip(items, mapped(worker.paired, [self.candidate(i) for i in items], 1), strict=True):
-                if found.fits:
-                    self.sides[item[2]].learn(found)
-                    fitting.append(item)
-                else:
-                    self._group(item).infeasible += 1
-            bounds = [self.bound(item) for item in fitting]
-            done = mapped(worker.played, [self.candidate(item) for item in fitting], 1)
-            for item, bound, found in zip(fitting, bounds, done, strict=True):
+                self._group(item).pruned.remove(item)
+            bounds = [self.bound(item) for item in items]
+            done = mapped(worker.played, [self.candidate(item) for item in items], 1)
+            for item, bound, found in zip(items, bounds, done, strict=True):
                 self._take(item, bound, found)
             self.report("simulated", self.simulated, self.least)
 
@@ -273,10 +285,6 @@ class Search:
     def infeasible(self) -> int:
         return sum(group.infeasible for group in self.groups.values())
 
-    def _excluded(self, group: Group, item: Item) -> bool:
-        """Whether the bound excludes a candidate. Its order is a bound too, but for async."""
-        return (group.regime != "async" and item[0] >= group.best) or self.bound(item) >= group.best
-
     @cached_property
     def undecided(self) -> int:
         """Candidates that their bound does not exclude, but which the limit left out (once the search is over)."""
@@ -284,7 +292,7 @@ class Search:
 
     def undecided_of(self, group: Group) -> int:
         """Those of one group."""
-        return sum(not self._excluded(group, item) for item in group.heap)
+        return sum(self.bound(item) < group.best for item in (*group.pruned, *group.heap, *group.left))
 
     @property
     def pruned(self) -> int:
@@ -294,8 +302,10 @@ class Search:
         """A random share of what was pruned, each with the best of its group: to be simulated all the same."""
         found = []
         for group in self.groups.values():
-            left = [item for item in group.heap if self._excluded(group, item)]
-            found += [(self.candidate(item), group.best) for item in (*group.pruned, *left)]
+            left = [item for item in (*group.pruned, *group.heap, *group.left) if self.bound(item) >= group.best]
+            found += [(self.candidate(item), group.best) for item in left]
         count = min(len(found), max(1, round(share * len(found))))
-        chosen = np.random.default_rng(seed).choice(len(found), count, replace=False) if found else []
-        return [found[n] for n in sorted(int(n) for n in chosen)]
+        if not found:
+            return []
+        chosen: list[int] = np.random.default_rng(seed).choice(len(found), count, replace=False).tolist()
+        return [found[n] for n in sorted(chosen)]

@@ -16,7 +16,7 @@ from rlsim.scenario.load import scenario_from_dict
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.settings import settings
 
-SHARES = (1 / 4, 3 / 8, 1 / 2, 5 / 8, 3 / 4)
+SHARES = (1 / 4, 3 / 8, 1 / 2, 3 / 4)
 """Shares of the GPUs that train, in whole nodes."""
 REGIMES = (
     ("colocated", "sync"),
@@ -69,7 +69,9 @@ def check_plannable(base: Scenario) -> None:
     }
     for key, there in found.items():
         if there:
-            raise base.error(key, "a plan divides GPUs of one kind between a trainer and one kind of engine", "delete it")
+            raise base.error(
+                key, "a plan divides GPUs of one kind between a trainer and one kind of engine", "delete it"
+            )
 
 
 def staleness_bound(base: Scenario, schedule: str) -> float:
@@ -128,7 +130,10 @@ def _splits(base: Scenario, placement: str, gpus: int, only: Mapping[str, Sequen
 def _strategies(base: Scenario, placement: str, only: Mapping[str, Sequence[Any]]) -> tuple[str, ...]:
     """The file's; where it leaves the choice: the framework's own, for `generic` every general one."""
     allowed = COLOCATED if placement == "colocated" else DISAGGREGATED
-    named = [name for name, n in NAMED.items() if n.placement == placement and n.framework == base.framework.name]
+    own = base.framework.name  # the strategy that bears its name is what `auto` means
+    named = [
+        n for n, how in NAMED.items() if (how.placement, how.framework) == (placement, own) and not n.startswith(own)
+    ]
     given = only.get("weight_sync.strategy")
     if given is not None:
         return tuple(name for name in given if name == "auto" or name in allowed or name in NAMED)

@@ -46,7 +46,7 @@ class Outcome:
 
 
 def paired(candidate: Candidate) -> Outcome:
-    """Memory of trainer and engine together, weight sync and switch."""
+    """Weight sync and switch of a trainer and an engine that fit together."""
     store = STORE[0]
     system = store.system(candidate)
     if measure(system).problems:
@@ -59,14 +59,18 @@ def rolled(candidate: Candidate) -> Outcome:
     """The rollouts of the batches alone."""
     store = STORE[0]
     system = store.system(candidate)
+    memory = measure(system)
+    if memory.problems:
+        return Outcome(candidate, fits=False)
     if not plain(system, settings(system.scenario)):
         return Outcome(candidate)
-    kv_tokens = measure(system).engines[0].kv_tokens_per_rank
-    return Outcome(candidate, rollout=store.rollout(system, kv_tokens))
+    return Outcome(candidate, rollout=store.rollout(system, memory.engines[0].kv_tokens_per_rank))
 
 
 def played(candidate: Candidate) -> Outcome:
     """The simulation."""
+    if measure(STORE[0].system(candidate)).problems:
+        return Outcome(candidate, fits=False)
     return Outcome(candidate, summary=simulated(candidate))
 
 
