@@ -34,7 +34,7 @@ def plan(
     ] = None,
     simulations: Annotated[
         int, typer.Option("--simulations", min=1, help="Simulations of one regime on one number of GPUs at most.")
-    ] = 32,
+    ] = 20,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Worker processes.")] = 2,
     out: Annotated[Path | None, typer.Option("--out", help="Write the best scenario into this file (YAML).")] = None,
     emit: Annotated[

@@ -81,8 +81,8 @@ class Limits:
 
     steps: int = 2
     processes: int = 2
-    simulations: int = 32
-    pairs: int = 600
+    simulations: int = 20
+    pairs: int = 300
     least: int | None = None
 
 
