@@ -25,12 +25,13 @@ def prediction_interval(
     phases: Mapping[str, float],
     rollout_pool: Mapping[str, float],
     regime: str,
-    spreads: Mapping[str, Spread],
+    spreads: Mapping[str, Spread | Multipliers],
 ) -> tuple[float, float]:
     """10th and 90th percentile of the step time, seconds.
 
-    Every component gets its own independent multiplier, lognormal with median 1 on either side: exp(z·σ),
-    σ = ln(p90)/1.28 above and -ln(p10)/1.28 below. They compose as the regime composes them:
+    Every component has its multipliers: drawn from the parameters it rests on (`rlsim.costs.spreads`), or, where only
+    a range is given, independent and lognormal with median 1 on either side: exp(z·σ), σ = ln(p90)/1.28 above and
+    -ln(p10)/1.28 below. They compose as the regime composes them:
 
     sync         Σ phase · m
     overlapped   max(Σ rollout path · m, Σ trainer path · m) + sync · m + what the mean step has beyond that
@@ -70,11 +71,14 @@ def needed(phases: Mapping[str, float], rollout_pool: Mapping[str, float], in_en
 class Draws:
     """One stream of standard normals per component name, the same in every run."""
 
-    def __init__(self, spreads: Mapping[str, Spread]) -> None:
+    def __init__(self, spreads: Mapping[str, Spread | Multipliers]) -> None:
         self.spreads = spreads
 
     def multiplier(self, name: str) -> Multipliers:
-        low, high = self.spreads.get(name, DEFAULT)
+        given = self.spreads.get(name, DEFAULT)
+        if isinstance(given, np.ndarray):
+            return given
+        low, high = given
         z = np.random.default_rng([SEED, *name.encode()]).standard_normal(DRAWS)
         sigma = np.where(z < 0, -np.log(low), np.log(high)) / Z90
         return np.asarray(np.exp(z * sigma))

@@ -24,7 +24,7 @@ from rlsim.costs.rollout import engine_surface
 from rlsim.costs.spreads import Typical, phase_spreads
 from rlsim.costs.switch_ledger import SwitchCost
 from rlsim.costs.training import TrainingCosts
-from rlsim.costs.transfer import SyncCost, first_sync_cost, weight_sync_cost
+from rlsim.costs.transfer import SyncCost, first_sync_cost, parts_by_cause, weight_sync_cost
 from rlsim.costs.validity import extrapolations
 from rlsim.grids import TrainLayout
 from rlsim.lending import lent_costs
@@ -112,6 +112,10 @@ def copy_gpus(layout: TrainLayout) -> int:
     return layout.pp * max(dense, experts)
 
 
+CALLS = 5
+"""Calls of the driver to worker groups in a step, about: generate, log-probs, update, sync, metrics."""
+
+
 @dataclass(frozen=True)
 class Driver:
     """What is paid once a step besides the passes."""
@@ -139,7 +143,7 @@ def _typical(
     return Typical(
         update=training.update(mini).parts,
         logprob=training.logprob(tokens).parts,
-        weight_sync=once.sync.parts,
+        weight_sync=parts_by_cause(system, once.sync),
         iteration=[_iteration(system.profile, surface, float(tokens.mean())) for surface in surfaces],
         switch=once.switch.parts if measured_switch else {"moved": moved, "fixed": fixed},
         controller=_controller(system, once.controller, float(tokens.sum()), len(tokens)),
@@ -159,10 +163,13 @@ def _controller(system: System, costs: ControllerCosts, tokens: float, samples: 
     asynchronous = system.scenario.schedule == "async"
     if "controller" in system.profile.measured:
         return parts_of(system.profile, "controller", {"step_s": 1.0, "sample_s": samples, "token_s": tokens})
+    collected = samples * system.profile.value("async_sample_overhead_s") if asynchronous else 0.0
     return {
         "fixed" if system.scenario.schedule == "sync" else "async_fixed": costs.step_fixed_seconds,
         "batch": costs.batch_seconds(tokens, 0),
-        "async_samples" if asynchronous else "samples": costs.batch_seconds(0, samples),
+        "samples": costs.batch_seconds(0, samples) - collected,
+        "async_samples": collected,
+        "calls": CALLS * costs.dispatch_seconds,
     }
 
 

@@ -102,7 +102,8 @@ class TrainingCosts:
         schedule = self._schedule(batch, train)
         parts = schedule.parts
         fixed = case.profile.value("update_fixed_s" if train else "logprob_fixed_s")
-        parts["fixed"] = fixed + batch.count * case.profile.value("microbatch_host_s")
+        parts["fixed"] = fixed
+        parts["micro_batches"] = batch.count * case.profile.value("microbatch_host_s")
         if train:
             parts["dp_comm"] += once_per_update(
                 case, self._traffic, (schedule.last_backward, schedule.first_forward), batch.count

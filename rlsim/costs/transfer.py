@@ -16,7 +16,7 @@ from rlsim.costs.transfer_delta import DeltaCost, delta, delta_bytes, delta_cost
 from rlsim.costs.transfer_floor import floor_seconds
 from rlsim.costs.transfer_group import group_seconds
 from rlsim.costs.transfer_named import NAMED
-from rlsim.costs.transfer_strategies import COLOCATED, DISAGGREGATED, STRATEGIES, Timed
+from rlsim.costs.transfer_strategies import COLOCATED, DISAGGREGATED, STRATEGIES, Timed, control, per_tensor
 from rlsim.sync_settings import double_buffered
 from rlsim.system import System
 
@@ -137,6 +137,18 @@ class Alternatives(Mapping[str, float]):
 
     def __len__(self) -> int:
         return len(self._seconds)
+
+
+def parts_by_cause(system: System, cost: SyncCost) -> dict[str, float]:
+    """The parts of a sync with what goes by tensors (at the gather) and by buckets (at the hand-over) of their own."""
+    parts, case = dict(cost.parts), sync_case(system)
+    shares = (("tensors", "gather", case.tensors * per_tensor(case)), ("buckets", "load", control(case)))
+    for name, within, seconds in shares:
+        place = "handover" if within == "load" and "handover" in parts else within
+        parts[name] = min(seconds, parts.get(place, 0.0))
+        if place in parts:
+            parts[place] -= parts[name]
+    return parts
 
 
 def first_sync_cost(system: System) -> SyncCost | None:

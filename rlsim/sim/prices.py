@@ -273,7 +273,7 @@ class Costs:
     lent         engines that the trainer's GPUs can become
     first_sync   the first weight sync of a run where it differs from the others
     measured     roles priced by a profile's measured curves
-    spreads      phase -> (10th, 90th percentile) of its true duration over the predicted one
+    spreads      phase -> draws of its true duration over the predicted one, or their 10th and 90th percentile
     """
 
     engines: tuple[tuple[Surface, int], ...]
@@ -287,7 +287,7 @@ class Costs:
     gpu_hour: float
     peak_flops: float
     hbm_bytes: float
-    spreads: Mapping[str, Spread] = field(default_factory=dict)
+    spreads: Mapping[str, Spread | npt.NDArray[np.float64]] = field(default_factory=dict)
     assumptions: tuple[str, ...] = ()
     critic: Critic | None = None
     reference: Replicas | None = None
