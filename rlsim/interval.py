@@ -37,7 +37,8 @@ def prediction_interval(
     overlapped   max(Σ rollout path · m, Σ trainer path · m) + sync · m + what the mean step has beyond that
                  (each step's own maximum is above the maximum of the means)
 
-    The spread named `software`, if there is one, multiplies the whole step.
+    The spread named `software`, if there is one, multiplies the whole step. The prediction is the median: a profile's
+    values were calibrated together, and ranges that reach further up than down say how far, not that all are too low.
     """
     draws = Draws(spreads)
     if regime not in OVERLAPPED:
@@ -51,8 +52,9 @@ def prediction_interval(
         total = np.maximum(draws.sum(trainer), draws.sum(rollout)) + draws.sum(sync) + (step - base)
     if SOFTWARE in spreads:
         total = total * draws.multiplier(SOFTWARE)
-    low, high = np.quantile(total, (0.1, 0.9))
-    return float(low), float(high)
+    low, middle, high = np.quantile(total, (0.1, 0.5, 0.9))
+    centre = sum(phases.values()) / middle if middle > 0 else 1.0
+    return float(low * centre), float(high * centre)
 
 
 def needed(phases: Mapping[str, float], rollout_pool: Mapping[str, float], in_engine: float) -> dict[str, float]:
