@@ -142,7 +142,9 @@ class Store:
         surface = self.surface(system, memory.engines[0].kv_tokens_per_rank)
         engines, batches = system.rollout[0].layout.engines, self.drawn(regime, count)
         if regime.schedule == "async":
-            return Side(True, (0.0,) * count, tuple(bounds.rate_floor(surface, engines, b) for b in batches))
+            return Side(
+                True, (0.0,) * count, tuple(_expected(surface, engines, b, regime.max_staleness) for b in batches)
+            )
         floor = tuple(bounds.rollout_floor(surface, engines, b) for b in batches)
         return Side(True, floor, floor)
 
@@ -187,6 +189,21 @@ class Store:
             surface = self.surface(system, kv_tokens)
             self.rollouts[key] = tuple(played(surface, part.layout.engines, regime, self.drawn(regime, count)))
         return self.rollouts[key]
+
+
+def _expected(surface: Surface, engines: int, batch: Drawn, staleness: float) -> float:
+    """About the seconds that asynchronous engines take for a batch: only the order of the search goes by it.
+
+    All that may be in flight is spread over the ranks, as far as slots and KV go, at the mean context. The batch takes
+    its tokens at that rate, but its longest response must be through within the versions that it may be late.
+    """
+    context = float(batch.prompt.mean() + batch.response.mean() / 2)
+    flight = (1 + staleness) * batch.response.size / (engines * surface.ranks)
+    held = min(flight, surface.max_num_seqs, surface.kv_capacity_tokens / context)
+    b = max(1, int(held))
+    iteration = float(np.interp(context, surface.knots, surface.rank_rows[b]) + surface.joint[b * surface.ranks])
+    tokens = float(batch.response.sum()) * iteration / (b * surface.ranks * engines)
+    return max(tokens, float(batch.response.max()) * iteration / (1 + staleness))
 
 
 _NOTHING = Settings(colocated=False, schedule="sync", prompts=1, group_size=1)
