@@ -110,7 +110,7 @@ def resolve(scenario: Scenario) -> System:
     layouts = [engine_layout(scenario, entry, model) for entry in scenario.rollout]
     parts = zip(scenario.rollout, pools, layouts, strict=True)
     rollout = tuple(RolloutPart(entry, pool, layout) for entry, pool, layout in parts)
-    _gpus_have_fp8(scenario, rollout)
+    _gpus_have_fp8(scenario, trainer_pool, rollout)
     return System(
         scenario=scenario,
         model=model,
@@ -122,8 +122,11 @@ def resolve(scenario: Scenario) -> System:
     )
 
 
-def _gpus_have_fp8(scenario: Scenario, rollout: tuple[RolloutPart, ...]) -> None:
+def _gpus_have_fp8(scenario: Scenario, trainer: Pool, rollout: tuple[RolloutPart, ...]) -> None:
     """FP8 weights are multiplied by FP8 tensor cores; weight-only FP8 on older GPUs is not modelled."""
+    if scenario.trainer.precision == "fp8" and "fp8" not in trainer.gpu.peak_flops:
+        message = f"{trainer.gpu.name} has no FP8 tensor cores"
+        raise scenario.error("trainer.precision", message, "precision: bf16, or a GPU with FP8")
     for part in rollout:
         if part.entry.dtype == "fp8" and "fp8" not in part.pool.gpu.peak_flops:
             message = f"{part.pool.gpu.name} has no FP8 tensor cores (FP8 weights alone are not modelled)"

@@ -24,12 +24,13 @@ from scipy.optimize import least_squares
 
 from rlsim import catalog
 from rlsim.catalog.profiles import FOLDER, Profile, profile
-from validation.predict import FITTED_VERSION, NEMO_RL, model_of
+from validation.predict import model_of
 from validation.published import nemo_rl, records, simulation
 from validation.published.records import Record
 
 Floats = npt.NDArray[np.float64]
 
+NEMO_RL, FITTED_VERSION = "nemo_rl_perf_summary", "v0.4.0"
 PARAMETERS = (
     "engine_step_base_s",
     "engine_step_per_seq_s",
@@ -165,6 +166,7 @@ def store(whole: Fit, without: Mapping[str, Fit], rows: Sequence[Record], path: 
     content = {
         "version": FITTED_VERSION,
         "rows": [r.id for r in rows],
+        "layouts": {nemo_rl.recipe_name(r): list(nemo_rl.layout(r)) for r in rows},
         "row_sigma": ROW_SIGMA,
         "values": {k: _short(v) for k, v in whole.values.items()},
         "held_out": {model: {k: _short(v) for k, v in f.values.items()} for model, f in without.items()},

@@ -1,20 +1,34 @@
-"""Every record predicted: rows for the report, from the profiles as shipped."""
+"""Every record predicted: rows for the report, from the profiles as shipped.
+
+A source has its own converter where its form needs one; other files go by kind, so that any folder of records runs.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
+from rlsim.catalog.profiles import profile
+from rlsim.costs.spreads import FSDP_SYNC, ROLLOUT, UPDATE, WEIGHT_SYNC, spread
+from rlsim.errors import UserError
+from validation import fits
 from validation.published import (
     automodel,
+    comm,
     inference,
     megatron_bridge,
     nemo_rl,
     prime_rl,
+    rl,
+    rl_price,
     simulation,
     simumax,
     torchtitan,
+    train_misc,
     training,
     weight_sync,
 )
@@ -22,7 +36,6 @@ from validation.published.records import Record, SkipError
 from validation.published.rows import FITTED, PREDICTED, REPEAT, Row
 from validation.published.training import TrainingCase
 
-NEMO_RL, INFERENCE = "nemo_rl_perf_summary", "inference_only"
 TRAINING: Mapping[str, Callable[[Record], TrainingCase]] = {
     "megatron_bridge_h100_training": megatron_bridge.convert,
     "nemo_automodel_h100_training": automodel.convert,
@@ -30,62 +43,101 @@ TRAINING: Mapping[str, Callable[[Record], TrainingCase]] = {
     "simumax_b200_training": simumax.convert,
     "torchtitan_training": torchtitan.convert,
 }
-INFORMED = frozenset(set(TRAINING) - {"prime_rl_trainer_benchmarks"})
-"""Training sources that the generic profile's priors were set with: their rows without LoRA count as fitted."""
-FITTED_VERSION = "v0.4.0"
-"""The version of NeMo-RL that its profile is fitted on."""
+SYNC_KINDS, TRAIN_KINDS = ("weight_sync", "offload"), ("train_only", "train_mfu")
+LINK_KINDS = ("comm", "hw_spec")
+RELATIVE = {
+    "rl_relative": "relative: no time of its own",
+    "config_only": "a configuration without a measurement",
+}
+BROKEN = (RuntimeError, KeyError, TypeError, ValueError, ZeroDivisionError)
+"""What a record of an unknown form may run into inside a converter."""
 
 HeldOut = Mapping[str, Mapping[str, float]]
 
 
-def predict(records: Iterable[Record], held_out: HeldOut | None = None) -> list[Row]:
-    """Rows of all records of the known sources. `held_out`: model -> profile values of a fit that never saw it."""
+def predict(records: Iterable[Record], held_out: HeldOut | None = None, processes: int = 1) -> list[Row]:
+    """Rows of all records. `held_out`: model -> profile values of a fit that never saw it."""
     known = list(records)
-    fitted = {nemo_rl.recipe_name(r): nemo_rl.layout(r) for r in known if _in_fit(r)}
-    rows: list[Row] = []
-    for record in known:
-        if record.source == NEMO_RL:
-            rows.append(nemo_row(record, fitted, held_out or {}))
-        elif record.source == INFERENCE:
-            rows += inference_rows(record)
-        elif record.source in TRAINING:
-            rows.append(training_row(record))
-        elif record.source in weight_sync.SOURCES:
-            rows += weight_sync_rows(record)
-    return rows
+    one = partial(rows_of, held_out=held_out or {})
+    if processes == 1:
+        return [row for record in known for row in one(record)]
+    with ProcessPoolExecutor(processes) as pool:
+        # long ones first would be better balanced, but rows keep the order of their files
+        return [row for rows in pool.map(one, known, chunksize=4) for row in rows]
 
 
-def _in_fit(record: Record) -> bool:
-    return record.source == NEMO_RL and nemo_rl.version(record) == FITTED_VERSION
-
-
-def model_of(record: Record) -> str:
-    """The model's bare name: what is held out together."""
-    return str(record.config.get("resolved_recipe", record.config)["model"]).rsplit("/", 1)[-1]
-
-
-def nemo_row(record: Record, fitted: Mapping[str, Sequence[object]], held_out: HeldOut) -> Row:
-    """Step time of one NeMo-RL row. Steps of a recipe fitted in another version are repeats, new layouts are not."""
-    model = model_of(record)
-    status = FITTED if _in_fit(record) else PREDICTED
-    if status == PREDICTED and fitted.get(nemo_rl.recipe_name(record)) == nemo_rl.layout(record):
-        status = REPEAT
+def rows_of(record: Record, held_out: HeldOut) -> list[Row]:
+    """The rows of one record: predicted, or listed with the reason why not."""
     row = Row(
         id=record.id,
         source=record.source,
         kind=record.kind,
         spec=record.spec,
-        quantity="step_time_s",
+        quantity=_quantity(record),
         unit="s",
-        group=model,
-        mode=nemo_rl.mode(record),
-        measured=float(record.measured["total_step_time_s"]),
-        status=status,
+        group=model_of(record),
+        mode=record.source,
+        measured=0.0,
+        framework=rl.framework(record) if record.kind.startswith("rl_") else record.source,
+        gpu=str(record.config.get("gpu") or "not stated").split(" ")[0],
     )
+    if record.spec == "C":
+        return [row.skipped("grade C: listed, not scored")]
     try:
-        scenario = nemo_rl.scenario(record)
+        if record.kind in RELATIVE:
+            raise SkipError(RELATIVE[record.kind])
+        return list(_rows(record, row, held_out))
     except SkipError as why:
-        return row.skipped(str(why))
+        return [row.skipped(str(why))]
+    except UserError as why:
+        return [row.skipped(f"not a scenario of rlsim's: {why.message}")]
+    except BROKEN as why:
+        return [row.skipped(f"not understood: {type(why).__name__} {why}")]
+
+
+def _rows(record: Record, row: Row, held_out: HeldOut) -> Iterator[Row]:
+    if "resolved_recipe" in record.config:
+        yield nemo_row(record, row, held_out)
+    elif record.kind in TRAIN_KINDS:
+        yield from training_rows(record, row)
+    elif record.kind == "infer_only":
+        yield from inference_rows(record, row)
+    elif record.kind in SYNC_KINDS:
+        yield from weight_sync_rows(record, row)
+    elif record.kind in LINK_KINDS:
+        yield from link_rows(record, row)
+    elif record.kind.startswith("rl_"):
+        yield from rl_rows(record, row)
+    else:
+        raise SkipError(f"kind {record.kind} is not known")
+
+
+def _quantity(record: Record) -> str:
+    """What an unpredicted record is listed under."""
+    kinds = {"train_only": "update_s", "train_mfu": "update_s", "infer_only": "rate", "weight_sync": "sync_s"}
+    return kinds.get(record.kind, "switch_s" if record.kind == "offload" else "step_time_s")
+
+
+def model_of(record: Record) -> str:
+    """The model's bare name: what is held out together."""
+    c = record.config.get("resolved_recipe", record.config)
+    return str(c.get("model") or c.get("case") or c.get("gpu") or "").rsplit("/", 1)[-1]
+
+
+# --- whole steps ------------------------------------------------------------------------------------------------------
+def nemo_row(record: Record, row: Row, held_out: HeldOut) -> Row:
+    """Step time of one NeMo-RL recipe. Steps of a recipe fitted in another version are repeats, new layouts are not."""
+    stored = fits.nemo_rl()
+    status = FITTED if record.id in stored["rows"] else PREDICTED
+    if status == PREDICTED and stored["layouts"].get(nemo_rl.recipe_name(record)) == list(nemo_rl.layout(record)):
+        status = REPEAT
+    row = replace(row, mode=nemo_rl.mode(record), measured=float(record.measured["total_step_time_s"]), status=status)
+    row = replace(row, framework="nemo-rl", gpu="H100", recipe=nemo_rl.recipe_name(record))
+    r = record.config["resolved_recipe"]
+    workload = [r[k] for k in ("num_prompts_per_step", "num_generations_per_prompt", "max_total_sequence_length")]
+    axes = {"mode": row.mode, "gpus": r["num_nodes"] * r["gpus_per_node"]}
+    row = replace(row, same=f"{row.source} {row.group} {nemo_rl.version(record)} {workload}", axes=axes)
+    scenario = nemo_rl.scenario(record)
     found = simulation.predict(scenario)
     row = replace(
         row,
@@ -97,111 +149,142 @@ def nemo_row(record: Record, fitted: Mapping[str, Sequence[object]], held_out: H
         note=found.note,
         parts=found.phases,
     )
-    if model in held_out:
-        row = replace(row, held_out=simulation.predict(scenario, held_out[model]).seconds)
-    return row
+    without = {"framework": simulation.predict({**scenario, "framework": "generic"}).seconds}
+    if row.group in held_out:
+        without["model"] = simulation.predict(scenario, held_out[row.group]).seconds
+    return replace(row, without=without)
 
 
-def training_row(record: Record) -> Row:
-    """Seconds of one training record's update (or micro-batch)."""
-    row = Row(
-        id=record.id,
-        source=record.source,
-        kind=record.kind,
-        spec=record.spec,
-        quantity="update_s",
-        unit="s",
-        group=str(record.config.get("model") or record.config["case"]),
-        mode=record.source,
-        measured=0.0,
-        status=FITTED if record.source in INFORMED and not record.config.get("lora") else PREDICTED,
-    )
-    try:
-        case = TRAINING[record.source](record)
-    except SkipError as why:
-        return row.skipped(str(why))
-    seconds, floor, parts = training.price(case)
-    work = training.work(case)
-    return replace(row, measured=case.measured, predicted=seconds, floor=floor, work=work, parts=parts, note=case.note)
+def rl_rows(record: Record, row: Row) -> Iterator[Row]:
+    """The published quantities of one run."""
+    case = rl.convert(record)
+    priced, found = rl_price.price(case)
+    mode = f"{row.framework} {case.scenario['schedule']}"
+    memory = "memory model: needs more than there is" if found.note else ""
+    note = "; ".join(filter(None, [case.note, memory]))
+    work, cluster = case.scenario["workload"], case.scenario["cluster"]
+    sizes = [work["prompts"], work["group_size"], work["response_tokens"]["max"], case.scenario["trainer"]["backend"]]
+    c = record.config
+    axes = {
+        "mode": case.scenario["schedule"],
+        "gpus": cluster["gpus"],
+        "staleness": c.get("staleness_threshold"),
+        "batches": c.get("require_batches"),
+        "gpu": cluster["gpu"],
+    }
+    row = replace(row, same=f"{row.source} {row.group} {sizes}", axes=axes)
+    for quantity, seconds in case.measured.items():
+        one = replace(row, quantity=quantity, measured=seconds, mode=f"{mode} {quantity}", note=note)
+        if quantity not in priced:
+            yield one.skipped("no such phase in the scenario")
+            continue
+        p = priced[quantity]
+        whole = quantity == "step_time_s"
+        share = 1.0 if whole else min(1.0, p.seconds / found.seconds)
+        yield replace(
+            one,
+            predicted=p.seconds,
+            p10=p.p10,
+            p90=p.p90,
+            parts=p.phases,
+            floor=found.floor if whole else None,
+            work=found.work * share,
+        )
 
 
-def inference_rows(record: Record) -> list[Row]:
+# --- parts ------------------------------------------------------------------------------------------------------------
+def training_rows(record: Record, row: Row) -> Iterator[Row]:
+    """Seconds of one training record's updates (or micro-batches)."""
+    own = TRAINING.get(record.source)
+    fitted = record.id in fits.training()["rows"]
+    for case in (own(record),) if own else train_misc.convert(record):
+        seconds, floor, parts = training.price(case)
+        low, high = spread(parts, UPDATE, profile("generic").with_values(**case.profile))
+        without = {}
+        for name, values in fits.training()["held_out"].items():
+            axis, _, value = name.partition(" ")
+            if value in (row.source, row.gpu, row.group):
+                without[axis] = training.price(case, values)[0]
+        trainer = case.scenario["trainer"]
+        layout = {k: v for k, v in trainer.items() if k in ("tp", "pp", "vpp", "cp", "ep", "precision")}
+        yield replace(
+            row,
+            same=f"{row.source} {case.scenario['model']} {trainer['gpus']} {case.length}",
+            axes={"layout": str(layout)},
+            quantity=case.quantity,
+            measured=case.measured,
+            predicted=seconds,
+            p10=seconds * low,
+            p90=seconds * high,
+            floor=None if case.hidden else floor,
+            work=training.work(case),
+            parts=parts,
+            note=case.note,
+            status=FITTED if fitted else PREDICTED,
+            without=without,
+        )
+
+
+def inference_rows(record: Record, row: Row) -> Iterator[Row]:
     """Rates of one inference record."""
-    row = Row(
-        id=record.id,
-        source=record.source,
-        kind=record.kind,
-        spec=record.spec,
-        quantity="rate",
-        unit="tokens/s",
-        group=str(record.config["model"]),
-        mode="prefill" if record.config.get("phase") == "prefill" else "decode",
-        measured=0.0,
-    )
-    try:
-        cases = inference.convert(record)
-    except SkipError as why:
-        return [row.skipped(str(why))]
-    rows = []
-    for case in cases:
+    row = replace(row, unit="tokens/s", mode="prefill" if record.config.get("phase") == "prefill" else "decode")
+    for case in inference.convert(record):
         rate, ceiling = inference.price(case)
-        rows.append(
-            replace(
-                row,
-                quantity=case.quantity,
-                measured=case.measured,
-                predicted=rate,
-                floor=ceiling,
-                work=ceiling,
-                note=case.note,
-            )
+        low, high = spread({"kernels": 0.85, "host_base": 0.1, "host_per_sequence": 0.05}, ROLLOUT, profile("generic"))
+        yield replace(
+            row,
+            quantity=case.quantity,
+            measured=case.measured,
+            predicted=rate,
+            p10=rate / high,
+            p90=rate / low,
+            floor=ceiling,
+            work=ceiling,
+            note=case.note,
         )
-    return rows
 
 
-SET_PRIORS = ("ckptengine-", "verl-ckptengine-", "verl-delta-", "verl-ckptbench-")
-"""Weight-sync rows that the profiles' rates were set with."""
-
-
-def weight_sync_rows(record: Record) -> list[Row]:
+def weight_sync_rows(record: Record, row: Row) -> Iterator[Row]:
     """Seconds of one published synchronisation."""
-    row = Row(
-        id=record.id,
-        source=record.source,
-        kind=record.kind,
-        spec=record.spec,
-        quantity="sync_s",
-        unit="s",
-        group=str(record.config.get("model", "")),
-        mode="weight sync",
-        measured=0.0,
-        status=FITTED if record.id.startswith(SET_PRIORS) else PREDICTED,
-    )
-    if record.spec == "C":
-        return [row.skipped("grade C: listed, not scored")]
-    try:
-        cases = weight_sync.convert(record)
-    except SkipError as why:
-        return [row.skipped(str(why))]
-    rows = []
-    for case in cases:
+    row = replace(row, mode="weight sync", status=FITTED if record.id in fits.weight_sync() else PREDICTED)
+    for case in weight_sync.convert(record):
         seconds, floor, parts = weight_sync.price(case)
-        rows.append(
-            replace(
-                row,
-                quantity=case.quantity,
-                measured=case.measured,
-                predicted=seconds,
-                floor=floor,
-                work=floor,
-                parts=parts,
-                note=case.note,
-            )
+        rules = FSDP_SYNC if case.scenario["trainer"].get("backend") == "fsdp2" else WEIGHT_SYNC
+        low, high = spread(parts, rules, profile(_profile_name(case.scenario)))
+        yield replace(
+            row,
+            quantity=case.quantity,
+            measured=case.measured,
+            predicted=seconds,
+            p10=seconds * low,
+            p90=seconds * high,
+            floor=floor,
+            work=floor,
+            parts=parts,
+            note=case.note,
         )
-    return rows
 
 
-def timed(records: Iterable[Record], held_out: HeldOut | None = None) -> tuple[list[Row], float]:
+def _profile_name(scenario: Mapping[str, Any]) -> str:
+    name = scenario.get("framework", "generic")
+    return name if name in ("verl", "nemo-rl", "slime", "openrlhf") else "generic"
+
+
+def link_rows(record: Record, row: Row) -> Iterator[Row]:
+    """Rates and times of links, peaks of GPUs."""
+    for figure in comm.convert(record):
+        yield replace(
+            row,
+            quantity=figure.quantity,
+            unit=figure.unit,
+            measured=figure.measured,
+            predicted=figure.predicted,
+            mode=record.kind,
+            note=figure.note,
+        )
+
+
+def timed(records: Sequence[Record], held_out: HeldOut | None = None) -> tuple[list[Row], float]:
     """Rows, and the seconds that they took."""
     start = time.perf_counter()
     rows = predict(records, held_out)

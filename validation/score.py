@@ -35,9 +35,9 @@ def score(errors: Iterable[float]) -> Score | None:
     return Score(len(values), float(np.median(size)), float(np.percentile(size, 90)), bias)
 
 
-def errors(rows: Iterable[Row], held_out: bool = False) -> list[float]:
-    """Errors of the rows that have a prediction (or a held-out one)."""
-    found = (row.held_out_error if held_out else row.error for row in rows)
+def errors(rows: Iterable[Row], axis: str | None = None) -> list[float]:
+    """Errors of the rows that have a prediction; with an axis, of the fits that never saw that of the row."""
+    found = (row.error if axis is None else row.error_without(axis) for row in rows)
     return [e for e in found if e is not None]
 
 

@@ -108,7 +108,7 @@ def _gemm(k: Kernels, tally: Tally, name: str, m: Floats, n: int, width: int, dt
     """A projection, with the quantisation of its input where weights are fp8."""
     seconds, source = k.gemm_seconds(m, n, width, dtype)
     tally.add(name, _column(seconds, tally.shape), source, times)
-    if dtype == "fp8":
+    if dtype.startswith("fp8"):
         tally.add("quantise", _column(k.elementwise_seconds(m * width * 3.0), tally.shape), "roofline", times)
 
 
@@ -235,7 +235,7 @@ def dispatch_ops(k: Kernels, s: EngineShape, tokens: Floats, tally: Tally, decod
     if shape is None or not layers or not s.dispatched or shape.moe_ep == 1:
         return
     per_gpu = tokens * shape.moe_tp / s.attn_tp
-    wire = 1.0 if s.dtype == "fp8" else 2.0
+    wire = 1.0 if s.dtype.startswith("fp8") else 2.0
     seconds, source = k.all_to_all_seconds(per_gpu, shape, _phase(decode), max(1, s.domain // shape.moe_tp), wire)
     tally.add("all-to-all", _column(seconds, tally.shape), source, layers)
     _gather_and_scatter(k, s, per_gpu, shape.moe_tp, tally)

@@ -125,9 +125,10 @@ def _speculating(
     """Rows per token instead of per pass, see `speculative`."""
     value = system.profile.value
     shapes = [one.shape for one in priced_shapes(system, part)]
-    launch = value("engine_eager_layer_s") if part.entry.enforce_eager else 0.0
+    adapters = engine_keeps_base(system.scenario)
+    launch = value("engine_eager_layer_s") + adapters * value("lora_eager_layer_s") if part.entry.enforce_eager else 0.0
     by = speculative.Pricing(
-        factor=kernel_factor(system.profile, part, engine_keeps_base(system.scenario)),
+        factor=kernel_factor(system.profile, part, adapters),
         base=value("engine_step_base_s"),
         per_sequence=value("engine_step_per_seq_s"),
         launch=launch * shapes[0].model.num_layers,
@@ -178,7 +179,8 @@ def surface_from(
     rows = np.stack([np.interp(b, table.batches, column) for column in table.rank.T], axis=1) * factor
     kernels = rows
     if entry.enforce_eager:
-        rows = np.maximum(rows, layers * profile.value("engine_eager_layer_s"))
+        launch = profile.value("engine_eager_layer_s") + adapters * profile.value("lora_eager_layer_s")
+        rows = np.maximum(rows, layers * launch)
     rows = rows + profile.value("engine_step_base_s") + profile.value("engine_step_per_seq_s") * b[:, None]
     rows[0] = 0.0
     totals = np.arange(ranks * int(entry.max_num_seqs) + 1, dtype=np.float64)

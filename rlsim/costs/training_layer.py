@@ -105,12 +105,17 @@ def gemm_seconds(case: Case, gemms: list[Gemm], tokens: Floats) -> tuple[Floats,
     total = np.zeros(tokens.shape)
     by_source: dict[Provenance, float] = {}
     for g in gemms:
-        dtype = "bf16" if g.precise or g.k < 64 or g.n < 64 else case.options.precision
+        dtype = "bf16" if g.precise or g.k < 64 or g.n < 64 else gemm_dtype(case)
         seconds, source = one_gemm(case, tokens * g.share, g.n, g.k, dtype)
         total = total + seconds
         by_source[source] = by_source.get(source, 0.0) + float(seconds[-1])
     whole = sum(by_source.values()) or 1.0
     return total, {k: v / whole for k, v in by_source.items()}
+
+
+def gemm_dtype(case: Case) -> str:
+    """Format of the GEMMs: FP8 training scales whole tensors or rows (Transformer Engine, torchao), not blocks."""
+    return "fp8_tensor" if case.options.precision == "fp8" else case.options.precision
 
 
 def one_gemm(case: Case, rows: Floats, n: int, k: int, dtype: str) -> Timed:
@@ -135,8 +140,9 @@ def sustained_flops(case: Case, dtype: str) -> float:
     if "fp8" not in peaks:
         return peaks["bf16"]
     joules = case.profile.value("flop_joules_blackwell" if "fp4" in peaks else "flop_joules_hopper")
-    if dtype == "fp8":
+    if dtype.startswith("fp8"):
         joules /= 2
+        dtype = "fp8"
     return min(peaks.get(dtype, peaks["bf16"]), (1 - IDLE_SHARE) * case.gpu.watts / joules)
 
 
@@ -154,7 +160,7 @@ def expert_seconds(case: Case, tokens: Floats) -> Timed:
     (What Transformer Engine's grouped linear does; inference tables of fused MoE kernels time another algorithm.)
     """
     shape, rows = moe_shape(case), expert_rows(case, tokens)
-    inter, dtype = max(1, shape.inter // shape.moe_tp), case.options.precision
+    inter, dtype = max(1, shape.inter // shape.moe_tp), gemm_dtype(case)
     up, source = one_gemm(case, rows, 2 * inter, shape.hidden, dtype)
     down, _ = one_gemm(case, rows, shape.hidden, inter, dtype)
     return (up + down) * (shape.experts / shape.moe_ep), source

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from rlsim.scenario.attributes import SHARED, Attribute, attributes
-from rlsim.scenario.not_modelled import NOT_MODELLED
 
 FILE = Path(__file__).parents[2] / "docs" / "scenario.md"
 
@@ -48,7 +47,7 @@ These keys are read and checked, then refused by name (exit code 2) where they a
 
 def text() -> str:
     """The whole page."""
-    return INTRO + "\n".join(_sections()) + NOT_YET + ", ".join(f"`{row[0]}`" for row in NOT_MODELLED) + ".\n"
+    return INTRO + "\n".join(_sections())
 
 
 def _sections() -> list[str]:

@@ -12,7 +12,6 @@ from pydantic import ValidationError
 from rlsim.errors import UserError
 from rlsim.scenario.checks import complaints
 from rlsim.scenario.fill import fill
-from rlsim.scenario.not_modelled import refuse_not_modelled
 from rlsim.scenario.schema import Scenario
 from rlsim.scenario.source import Mark, Path, Source, path_of
 from rlsim.scenario.translate import complaints_of, user_error
@@ -150,7 +149,6 @@ def _build(data: dict[str, Any], source: Source, si: bool = False) -> Scenario:
     problems = complaints(scenario)
     if problems:
         raise user_error(problems, source)
-    refuse_not_modelled(scenario, source)
     return scenario
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from rlsim.errors import NotModelled, UserError
+from rlsim.errors import UserError
 
 Path = tuple[str, ...]
 
@@ -78,9 +78,3 @@ class Source:
         if mark is None:
             return kind(message, file=self.file, key=dotted(shown), fix=fix)
         return kind(message, file=mark.file, line=mark.line, key=dotted(shown), fix=fix)
-
-    def not_modelled(self, key: str, value: str = "") -> NotModelled:
-        """The refusal of a key whose mechanism is not simulated yet."""
-        error = self.error(key, "", kind=NotModelled)
-        text = f"not modelled yet: {error.key}" + (f" = {value}" if value else "")
-        return NotModelled(text, file=error.file, line=error.line)

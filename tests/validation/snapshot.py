@@ -6,31 +6,29 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
-from validation.predict import INFERENCE, NEMO_RL, TRAINING, inference_rows, training_row
-from validation.published import nemo_rl, records, simulation
-from validation.published.rows import SKIPPED
+from validation.predict import rows_of
+from validation.published import records
+from validation.published.records import Record
 
 FILE = Path(__file__).parents[1] / "predictions" / "published.json"
-STEPS = ("llama3-1-8b-16g-1off", "deepseek-v3-256g-onpol")
-ENGINES = ("sglang-ep-decode", "sglang-ep-prefill", "trtllm-llama-3.3-70b-h100-tp2-fp8")
-"""Few enough to be quick: each mode, dense and MoE, decode and prefill."""
+STEPS = r"nemo-v0.4.*(llama3-1-8b-16g-1off|deepseek-v3-256g-onpol)|verl-fa-7b|verl-oso|log-gpg|log3-gsm8k-lora|c550"
+ENGINES = r"sglang-ep-(decode|prefill)$|trtllm-llama-3.3-70b-h100-tp2-fp8"
+"""Few enough of the slow kinds to be quick: each mode, dense and MoE, decode and prefill."""
+CHOSEN = {"rl_step": STEPS, "infer_only": ENGINES}
+
+
+def kept(record: Record) -> bool:
+    """Whether the record's predictions are kept."""
+    return record.spec != "C" and bool(re.search(CHOSEN.get(record.kind, ""), record.id))
 
 
 def predictions() -> dict[str, float]:
     """ "id quantity" -> prediction."""
-    out: dict[str, float] = {}
-    for record in records.load():
-        if record.source in TRAINING:
-            row = training_row(record)
-            if row.status != SKIPPED and row.predicted is not None:
-                out[f"{row.id} {row.quantity}"] = row.predicted
-        elif record.source == INFERENCE and record.id in ENGINES:
-            out |= {f"{r.id} {r.quantity}": r.predicted for r in inference_rows(record) if r.predicted is not None}
-        elif record.source == NEMO_RL and record.id.startswith("nemo-v0.4") and any(s in record.id for s in STEPS):
-            out[f"{record.id} step_time_s"] = simulation.predict(nemo_rl.scenario(record)).seconds
-    return {key: float(f"{value:.5g}") for key, value in out.items()}
+    rows = [row for record in records.load() if kept(record) for row in rows_of(record, {})]
+    return {f"{row.id} {row.quantity}": float(f"{row.predicted:.5g}") for row in rows if row.predicted is not None}
 
 
 if __name__ == "__main__":

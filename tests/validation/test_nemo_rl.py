@@ -8,11 +8,10 @@ import pytest
 
 from rlsim.scenario import scenario_from_dict
 from rlsim.system import resolve
-from validation.predict import FITTED_VERSION, NEMO_RL
 from validation.published import nemo_rl, records
 from validation.published.records import Record, SkipError
 
-RECORDS = {r.id.removeprefix("nemo-"): r for r in records.load() if r.source == NEMO_RL}
+RECORDS = {r.id.removeprefix("nemo-"): r for r in records.load() if "resolved_recipe" in r.config}
 V4 = "v0.4.0-h100-grpo-"
 
 
@@ -59,7 +58,7 @@ def test_fp8_recipes_are_listed_only() -> None:
 
 def test_versions_and_repeats() -> None:
     same = "h100-grpo-qwen3-32b-32g-onpol-bf16"
-    assert nemo_rl.version(RECORDS["v0.4.0-" + same]) == FITTED_VERSION
+    assert nemo_rl.version(RECORDS["v0.4.0-" + same]) == "v0.4.0"
     assert nemo_rl.layout(RECORDS["v0.4.0-" + same]) == nemo_rl.layout(RECORDS["v0.5.0-" + same])
     other = "h100-grpo-qwen3-30b3a-32g-onpol-bf16"
     assert nemo_rl.layout(RECORDS["v0.4.0-" + other]) != nemo_rl.layout(RECORDS["v0.5.0-" + other])

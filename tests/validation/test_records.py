@@ -13,7 +13,8 @@ from validation.published import records
 def test_ids_are_unique_and_kinds_known() -> None:
     found = records.load()
     assert len({r.id for r in found}) == len(found)
-    assert {r.kind for r in found} <= {"rl_step", "train_only", "infer_only", "weight_sync", "offload"}
+    kinds = {"rl_step", "rl_total", "rl_throughput", "rl_relative", "config_only", "train_only", "infer_only"}
+    assert {r.kind for r in found} <= kinds | {"weight_sync", "offload", "comm", "hw_spec"}
     assert {r.spec for r in found} <= {"A", "B", "C"}
 
 

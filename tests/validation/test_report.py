@@ -13,22 +13,23 @@ NEMO = "nemo_rl_perf_summary"
 
 def row(id_: str, measured: float, status: str, source: str = NEMO) -> Row:
     return Row(
-        id_,
-        source,
-        "rl_step",
-        "A",
-        "step_time_s",
-        "s",
-        "m",
-        "sync",
-        measured,
-        90.0,
-        95.0,
-        80.0,
-        120.0,
-        1.0,
-        2.0,
-        status,
+        id=id_,
+        source=source,
+        kind="rl_step",
+        spec="A",
+        quantity="step_time_s",
+        unit="s",
+        group="m",
+        mode="sync",
+        measured=measured,
+        predicted=90.0,
+        without={"model": 95.0},
+        p10=80.0,
+        p90=120.0,
+        floor=1.0,
+        work=2.0,
+        status=status,
+        recipe="a",
     )
 
 
@@ -42,7 +43,8 @@ def test_json_form() -> None:
         first
     )
     assert first["fitted"] is True
-    assert data["summary"]["coverage"] == {"records": 2, "predicted": 2, "why_not": {}}
+    coverage = {"rows": 2, "predicted": 2, "share": 1.0, "records": 2, "records_predicted": 2, "why_not": {}}
+    assert data["summary"]["coverage"] == coverage
     assert data["summary"]["inside_interval"]["share"] == 1.0
 
 
@@ -52,6 +54,6 @@ def test_repeats_show_the_drift() -> None:
 
 def test_page_lists_what_it_leaves_out() -> None:
     text = markdown([*ROWS, row("x", 0.0, FITTED, "inference_only").skipped("not said")], "## Findings\n")
-    assert "| nemo-v0.4.0-a | step_time_s | 100 | 90 | -10% | -5% | fitted |  |" in text
+    assert "| nemo-v0.4.0-a | step_time_s | 100 | 90 | 80–120 | -10% | fitted |  |" in text
     assert "not said (1)" in text
     assert "## Findings" in text

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from rlsim.model import parameters
-from validation.predict import TRAINING, training_row
+from validation.predict import TRAINING, rows_of
 from validation.published import records, simumax, torchtitan, training
 from validation.published.records import Record
 from validation.published.rows import SKIPPED
 
 RECORDS = {r.id: r for r in records.load() if r.source in TRAINING}
-ROWS = {id_: training_row(record) for id_, record in RECORDS.items()}
+ROWS = {id_: row for id_, record in RECORDS.items() for row in rows_of(record, {})}
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=list(ROWS))

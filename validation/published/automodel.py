@@ -5,15 +5,12 @@ EP is all GPUs in the MoE rows that state it, and is taken so where a row does n
 
 from __future__ import annotations
 
-from validation.published.records import Record, SkipError
+import re
+
+from validation.published import names
+from validation.published.records import Record
 from validation.published.training import COMPILED, FUSED_LOSS, PRETRAINING, TrainingCase, scenario
 
-MODELS = {
-    "GPT-OSS 20B": "openai/gpt-oss-20b",
-    "GPT-OSS 120B": "openai/gpt-oss-120b",
-    "Qwen2.5 32B": "Qwen/Qwen2.5-32B",
-    "Qwen2.5 32B 2-node": "Qwen/Qwen2.5-32B",
-}
 RANK = 8
 """Rank of the LoRA rows, which do not state it: the framework's default."""
 
@@ -21,9 +18,8 @@ RANK = 8
 def convert(record: Record) -> TrainingCase:
     """The record's update."""
     c = record.config
-    if c["model"] not in MODELS:
-        raise SkipError(f"{c['model']} is not modelled")
-    gpus, base = int(c["gpus_total"]), MODELS[c["model"]]
+    base = names.model(re.sub(r" \d+-node$", "", str(c["model"])))
+    gpus = int(c["gpus_total"])
     model = {"base": base, "lora": {"rank": RANK}} if c["lora"] else base
     experts = {} if c["lora"] else {"ep": int(c.get("ep", gpus)), "dispatcher": "deepep"}
     trainer = {
@@ -36,7 +32,7 @@ def convert(record: Record) -> TrainingCase:
         "param_dtype": "bf16",
     }
     return TrainingCase(
-        scenario=scenario(record.id, model, {"gpu": "h100-sxm", "nic": "50 GB/s"}, trainer, int(c["gbs"])),
+        scenario=scenario(record.id, model, {"gpu": names.gpu(c.get("gpu", "H100"))}, trainer, int(c["gbs"])),
         samples=int(c["gbs"]),
         length=int(c["seq_len"]),
         measured=float(record.measured["step_time_s"]),

@@ -3,8 +3,8 @@
 - TensorRT-LLM's overview: all requests queued at once (3,000 of 1024/1024, 1,500 of 8192/1024 and 1024/8192, 1,000 of
   the 32k cases, as its page says), FP8 weights and KV, 95% of the free memory for KV, `DEPn` = attention DP and EP over
   n GPUs. Played through the rollout engine, with no more sequences at a time than have room to their last token (its
-  scheduler evicts none). Its Llama and Qwen checkpoints have one FP8 scale per tensor, and gpt-oss MXFP4 weights with
-  bf16 arithmetic and KV; rlsim's engines know block-scaled FP8 only. What MXFP4 saves in memory is given back as HBM.
+  scheduler evicts none). Its Llama and Qwen checkpoints have one FP8 scale per tensor (tables of that
+  format), gpt-oss MXFP4 weights with bf16 arithmetic and KV. What MXFP4 saves in memory is given back as HBM.
 - SGLang's and DeepSeek's large EP: one decode iteration at the published batch and context, one prefill of the
   published tokens per device. Both balance experts (EPLB, redundant copies): popularity is uniform, where rlsim's
   rollouts have the skew of real routing; and no LM head is split over attention ranks. EP 72 is taken as 64, the
@@ -32,23 +32,17 @@ from rlsim.sim.fleet import Fleet
 from rlsim.sim.request import Request
 from rlsim.sim.surface import Surface
 from rlsim.system import System, resolve
+from validation.published import names
 from validation.published.records import Record, SkipError
 
-MODELS = {
-    "DeepSeek-R1-0528": "deepseek-ai/DeepSeek-R1",
-    "DeepSeek-V3 FP8": "deepseek-ai/DeepSeek-V3",
-    "GPT-OSS-120B": "openai/gpt-oss-120b",
-    "GPT-OSS-20B": "openai/gpt-oss-20b",
-    "Llama-3.3-70B": "meta-llama/Llama-3.1-70B",
-    "Qwen3-235B-A22B": "Qwen/Qwen3-235B-A22B",
-    "Qwen3-30B-A3B": "Qwen/Qwen3-30B-A3B",
-}
-GPUS = {"H100": "h100-sxm", "H200": "h200", "H800": "h800", "B200": "b200", "GB200": "gb200"}
 OVERLAPPED = {"engine_step_base_s": 0.0015, "engine_step_per_seq_s": 8.0e-6}
 LARGE_EP = {"popularity": "balanced", "head_tp": 1}
 """Experts balanced, and each attention rank with a whole LM head (SGLang's `--enable-dp-lm-head`)."""
 MXFP4_SAVES = 1.0 - 4.25 / 8
 """Bytes a weight against FP8: 4 bits and a scale of 8 bits for 32 of them."""
+FORMATS = {"FP8": "FP8 per tensor", "FP4": "NVFP4, memory of FP8", "BF16": ""}
+KERNELS: Mapping[str, Mapping[str, Any]] = {"FP8": {"dtype": "fp8_tensor"}, "FP4": {"dtype": "fp4"}, "BF16": {}}
+"""Kernels of a checkpoint: NVIDIA's FP8 ones of Llama and Qwen have one scale per tensor, DeepSeek's scale blocks."""
 BATCH = 1024
 """Sequences of one rank at most; KV memory decides before that in nearly every case."""
 
@@ -85,7 +79,7 @@ def convert(record: Record) -> tuple[Case, ...]:
 
 def _trtllm(record: Record) -> tuple[Case, ...]:
     c = record.config
-    if c["weights"] not in ("FP8", "BF16"):
+    if c["weights"] not in ("FP8", "BF16", "FP4"):
         raise SkipError(f"{c['weights']} rollout is not modelled")
     kind, size = c["parallelism"].rstrip("0123456789"), int("".join(ch for ch in c["parallelism"] if ch.isdigit()))
     engine = {"attn_dp": size, "attn_tp": 1, "moe_ep": size} if kind == "DEP" else {"tp": size}
@@ -94,7 +88,7 @@ def _trtllm(record: Record) -> tuple[Case, ...]:
     for lengths, rate in record.measured["output_tok_s_per_gpu"].items():
         prompt, response = (int(n) for n in lengths.split("/"))
         count = 3000 if max(prompt, response) <= 1024 else 1000 if max(prompt, response) > 8192 else 1500
-        rollout = {"gpus": size, "engine": "trtllm", "dtype": c["weights"].lower(), **engine}
+        rollout = {"gpus": size, "engine": "trtllm", "dtype": "bf16" if c["weights"] == "BF16" else "fp8", **engine}
         rollout["kv_dtype"] = "bf16" if oss else "fp8"
         rollout |= {"memory_utilization": 0.95, "max_num_seqs": min(BATCH, math.ceil(count / _ranks(engine)))}
         rollout["max_num_seqs"] = min(rollout["max_num_seqs"], _without_eviction(record, rollout, prompt, response))
@@ -105,7 +99,12 @@ def _trtllm(record: Record) -> tuple[Case, ...]:
                 ask=("requests", count, prompt, response),
                 unit=1,
                 measured=float(rate),
-                note="MXFP4 weights, bf16 arithmetic" if oss else "" if "DeepSeek" in c["model"] else "FP8 per tensor",
+                note="MXFP4 weights, bf16 arithmetic"
+                if oss
+                else ""
+                if "DeepSeek" in c["model"]
+                else FORMATS[c["weights"]],
+                engine={} if oss or "DeepSeek" in c["model"] else KERNELS[c["weights"]],
             )
         )
     return tuple(cases)
@@ -149,16 +148,16 @@ def _scenario(record: Record, rollout: dict[str, Any], prompt: int, response: in
     """A disaggregated scenario around the engine; its trainer has to be there and is not used."""
     c = record.config
     gpus = max(8, rollout["gpus"])
-    model = catalog.model(MODELS[c["model"]])
+    model = catalog.model(names.model(c["model"]))
     saved = MXFP4_SAVES * parameters(model) if "GPT-OSS" in c["model"] else 0.0
     return {
         "name": record.id,
-        "model": MODELS[c["model"]],
+        "model": names.model(c["model"]),
         "cluster": {
-            "gpu": GPUS[c["gpu"]],
+            "gpu": names.gpu(c["gpu"]),
             "gpus": 2 * gpus,
             "gpus_per_node": 8,
-            "hbm": catalog.gpu(GPUS[c["gpu"]]).hbm_bytes + saved,
+            "hbm": catalog.gpu(names.gpu(c["gpu"])).hbm_bytes + saved,
         },
         "workload": {
             "prompts": 8 * gpus,

@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import re
 
-from validation.published.records import Record, SkipError
-from validation.published.training import COMPILED, PRETRAINING, TrainingCase, scenario
-
-GPUS = {"H100 HBM3": "h100-sxm", "H200": "h200", "B200": "b200"}
+from validation.published import names
+from validation.published.records import Record
+from validation.published.training import COMPILED, PRETRAINING, TrainingCase, flash_attention_2, scenario
 
 
 def convert(record: Record) -> TrainingCase:
     """The record's micro-batch."""
     c = record.config
     lora = re.search(r"LoRA\(r=(\d+)\)", c["train_type"])
-    model = {"base": c["model"], "lora": {"rank": int(lora.group(1))}} if lora else c["model"]
-    if c["gpu"] not in GPUS:
-        raise SkipError(f"no {c['gpu']} in the catalog")
+    model = {"base": names.model(c["model"]), "lora": {"rank": int(lora.group(1))}} if lora else names.model(c["model"])
+    gpu = names.gpu(c["gpu"])
+    attention = flash_attention_2(gpu) if c["attention"] == "FA2" else {}
+    note = "FlashAttention 2 on Ampere's instructions" if attention else ""
     if c["activation_checkpointing"] != "Recompute":
-        raise SkipError("activation offload is not modelled")
-    if c["gpu"] == "B200" and c["attention"] == "FA2":
-        raise SkipError("FlashAttention 2 on Blackwell: flagged as anomalous by its own file")
+        note = "; ".join(filter(None, [note, "copies of the kept activations taken as hidden"]))
     gpus, rl = int(c["gpus_total"]), c["train_type"].startswith("RL")
     trainer = {
         "gpus": gpus,
@@ -37,11 +35,11 @@ def convert(record: Record) -> TrainingCase:
         "optimizer_device": "cpu" if rl else "gpu",
     }
     return TrainingCase(
-        scenario=scenario(record.id, model, {"gpu": GPUS[c["gpu"]]}, trainer, gpus),
+        scenario=scenario(record.id, model, {"gpu": gpu}, trainer, gpus),
         samples=gpus,
         length=int(c["seq_len"]),
         measured=float(record.measured["step_time_s_per_microbatch"]),
         recompute={"full": 1.0},
-        profile={**({} if rl else PRETRAINING), **COMPILED},
-        note="optimizer states on the host" if rl else "",
+        profile={**({} if rl else PRETRAINING), **COMPILED, **attention},
+        note="; ".join(filter(None, ["optimizer states on the host" if rl else "", note])),
     )

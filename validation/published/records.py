@@ -23,7 +23,7 @@ REQUIRED = ("id", "kind", "spec", "config", "measured")
 
 @dataclass(frozen=True)
 class Record:
-    """One published measurement. `source` is the stem of its file."""
+    """One published measurement. `source` is the stem of its file, `reference` what it was read from."""
 
     id: str
     kind: str
@@ -32,6 +32,7 @@ class Record:
     config: Mapping[str, Any]
     measured: Mapping[str, Any]
     notes: tuple[str, ...] = field(default=())
+    reference: str = ""
 
 
 class SkipError(Exception):
@@ -66,5 +67,6 @@ def _record(entry: Any, file: Path) -> Record:
         source=file.stem,
         config=entry["config"],
         measured=entry["measured"],
-        notes=tuple(entry.get("notes") or ()),
+        notes=tuple(map(str, entry.get("notes") or ())),
+        reference=str((entry.get("source") or {}).get("ref", "")),
     )

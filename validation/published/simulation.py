@@ -5,7 +5,7 @@ Published runs did fit; where the memory model disagrees, the row says so and is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,9 +16,13 @@ from rlsim.pricing import price
 from rlsim.result import Labels, Result, simulate
 from rlsim.scenario import scenario_from_dict
 from rlsim.sim.ledger import Batch
+from rlsim.sim.prices import Costs
 from rlsim.sim.settings import settings
 from rlsim.system import resolve
 from rlsim.workload import sample_batch, workload_lengths
+
+Change = Callable[[Costs], Costs]
+"""What a prediction does to the prices of a run before it is simulated."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,10 @@ class Prediction:
     result: Result
 
 
-def predict(content: Mapping[str, Any], values: Mapping[str, float] | None = None) -> Prediction:
-    """Simulate one scenario; `values` replace parameters of its profile."""
+def predict(
+    content: Mapping[str, Any], values: Mapping[str, float] | None = None, change: Change | None = None
+) -> Prediction:
+    """Simulate one scenario; `values` replace parameters of its profile, `change` its prices."""
     scenario = scenario_from_dict(content)
     system = resolve(scenario)
     if values:
@@ -53,6 +59,7 @@ def predict(content: Mapping[str, Any], values: Mapping[str, float] | None = Non
         return sample_batch(lengths, rng, step)
 
     costs = price(system, memory, lengths)
+    costs = change(costs) if change else costs
     labels = Labels(scenario.name, scenario.variant, scenario.run.seed)
     result = simulate(settings(scenario), costs, draw, labels, scenario.run.steps)
     summary = result.summary()

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from rlsim import catalog
+from rlsim.catalog.profiles import profile
 from rlsim.costs.kernels import kernels_for
 from rlsim.costs.training import StepTime, TrainingCosts
 from rlsim.model import forward_flops
@@ -30,8 +32,39 @@ PRETRAINING = {"expert_imbalance": 1.0, "update_fixed_s": 0.03, "microbatch_host
 driver, no ratio, KL or entropy is computed over the logits. Each value is the low end of its prior."""
 FUSED_LOSS = {"logits_passes": 2.0}
 """A fused cross-entropy reads bf16 logits twice and writes their gradient once: 6 B instead of 4 B a pass."""
+OVERLAPPED = {"tp_overlap": 1.0, "dp_overlap": 1.0}
+"""Pre-training presets of Megatron hide TP traffic behind GEMMs (user buffers) and DP traffic behind the backward."""
 COMPILED = {"elementwise_eager": 1.3}
 """torch.compile fuses element-wise work as Megatron's hand-written kernels do."""
+
+
+FA2_SHARE = 0.65
+"""FlashAttention 2 over 3 on H100 (FlashAttention-3 paper: 1.5 to 2 times)."""
+
+
+def flash_attention_2(gpu: str) -> dict[str, float]:
+    """Attention's efficiencies with FlashAttention 2, which runs on Ampere's matrix instructions.
+
+    On Ampere that is all there is, on Hopper two thirds of FlashAttention 3; on Blackwell those instructions have
+    Hopper's rate at best, a smaller share of a larger peak.
+    """
+    peaks = catalog.gpu(gpu).peak_flops
+    if "fp8" not in peaks:
+        return {}
+    share = FA2_SHARE * min(1.0, catalog.gpu("h100-sxm").peak_flops["bf16"] / peaks["bf16"])
+    prior = profile("generic")
+    keys = ("attention_forward_efficiency", "attention_backward_efficiency")
+    return {key: prior.value(key) * share for key in keys}
+
+
+def even_stages(model: str, pp: int) -> list[int] | None:
+    """Layers by stage where they do not divide: the first stage, then the last, has one less; None where they do."""
+    layers = len(catalog.model(model).layers)
+    missing = -layers % pp
+    if not missing or missing > 2:
+        return None
+    each = -(-layers // pp)
+    return [each - 1, *[each] * (pp - 2), each - (missing > 1)]
 
 
 @dataclass(frozen=True)
@@ -43,6 +76,7 @@ class TrainingCase:
     recompute        how much of each recompute setting the stack's own policy is; weights add up to 1
     gpu              datasheet figures of the run's GPU that differ from the catalog's and have no key in a scenario
     profile          what is known of the stack, over the generic profile
+    hidden           parts that the stack hides behind compute, as its source says
     """
 
     scenario: Mapping[str, Any]
@@ -53,6 +87,8 @@ class TrainingCase:
     gpu: Mapping[str, float] = field(default_factory=dict)
     profile: Mapping[str, float] = field(default_factory=dict)
     note: str = ""
+    quantity: str = "update_s"
+    hidden: tuple[str, ...] = ()
 
 
 def scenario(
@@ -84,24 +120,24 @@ def system(case: TrainingCase, recompute: str, values: Mapping[str, float] | Non
     content = dict(case.scenario)
     content["trainer"] = {**content["trainer"], "recompute": recompute}
     resolved = resolve(scenario_from_dict(content))
-    profile = resolved.profile.with_values(**{**case.profile, **(values or {})})
+    known = resolved.profile.with_values(**{**case.profile, **(values or {})})
     pool = resolved.trainer_pool
     if case.gpu:
         pool = replace(pool, gpu=replace(pool.gpu, **case.gpu))
-    return replace(resolved, profile=profile, trainer_pool=pool)
+    return replace(resolved, profile=known, trainer_pool=pool)
 
 
 def price(case: TrainingCase, values: Mapping[str, float] | None = None) -> tuple[float, float, dict[str, float]]:
     """(seconds, physical floor, seconds by cause) of the case's update."""
-    seconds = floor = 0.0
+    floor = 0.0
     parts: dict[str, float] = {}
     for setting, weight in case.recompute.items():
         step = update(case, setting, values)
-        seconds += weight * step.seconds
         floor = max(floor, step.floor_seconds)
         for part, value in step.parts.items():
             parts[part] = parts.get(part, 0.0) + weight * value
-    return seconds, floor, parts
+    parts = {part: value for part, value in parts.items() if part not in case.hidden}
+    return sum(parts.values()), floor, parts
 
 
 def work(case: TrainingCase) -> float:

@@ -105,12 +105,17 @@ class Kernels:
             provenance = "roofline"
         return seconds, provenance
 
+    def _fp8(self, dtype: str, always: bool = False) -> str:
+        """The table of an FP8 format: "fp8" is block-scaled, "fp8_tensor" has one scale per tensor (or per row)."""
+        if dtype == "fp8_tensor":
+            return "fp8"
+        return "fp8_block" if dtype == "fp8" and (always or self.use_tables) else dtype
+
     # --- GEMM -------------------------------------------------------------------------------------------------------
     def gemm_seconds(self, m: Any, n: int, k: int, dtype: str = "bf16") -> Timed:
         """[m, k] x [k, n] for an array of m. The shard's own n and k count: its efficiency is that of its shape."""
         m = np.asarray(m, dtype=np.float64)
-        if dtype == "fp8" and self.use_tables:
-            dtype = "fp8_block"
+        dtype = self._fp8(dtype)
         source = self._source(("gemm", dtype), lambda: ops.gemm_source(self.system, self.reference, dtype, self.engine))
         if source is None and dtype.startswith("fp8") and "fp8" not in self.gpu.peak_flops:
             dtype = "bf16"
@@ -253,8 +258,7 @@ class Kernels:
         `dispatched`: rows arrive by all-to-all, from decode or prefill kernels; None: every rank sees every token.
         """
         t = np.asarray(tokens, dtype=np.float64)
-        if dtype == "fp8":
-            dtype = "fp8_block"
+        dtype = self._fp8(dtype, always=True)
         key = ("experts", shape, dtype, popularity, dispatched)
         source = self._source(
             key,
