@@ -12,8 +12,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from rlsim.catalog.profiles import profile
-from rlsim.costs.spreads import FSDP_SYNC, ROLLOUT, UPDATE, WEIGHT_SYNC, spread
+import numpy as np
+
+from rlsim.catalog.profiles import Profile, profile
+from rlsim.costs.spreads import (
+    FSDP_SYNC,
+    ROLLOUT,
+    UPDATE,
+    WEIGHT_SYNC,
+    ParameterDraws,
+    Parts,
+    Rules,
+    multipliers,
+)
 from rlsim.errors import UserError
 from validation import fits
 from validation.published import (
@@ -199,7 +210,7 @@ def training_rows(record: Record, row: Row) -> Iterator[Row]:
     fitted = record.id in fits.training()["rows"]
     for case in (own(record),) if own else train_misc.convert(record):
         seconds, floor, parts = training.price(case)
-        low, high = spread(parts, UPDATE, profile("generic").with_values(**case.profile))
+        low, high = _spread(parts, UPDATE, profile("generic").with_values(**case.profile))
         without = {}
         for name, values in fits.training()["held_out"].items():
             axis, _, value = name.partition(" ")
@@ -230,7 +241,7 @@ def inference_rows(record: Record, row: Row) -> Iterator[Row]:
     row = replace(row, unit="tokens/s", mode="prefill" if record.config.get("phase") == "prefill" else "decode")
     for case in inference.convert(record):
         rate, ceiling = inference.price(case)
-        low, high = spread({"kernels": 0.85, "host_base": 0.1, "host_per_sequence": 0.05}, ROLLOUT, profile("generic"))
+        low, high = _spread({"kernels": 0.85, "host_base": 0.1, "host_per_sequence": 0.05}, ROLLOUT, profile("generic"))
         yield replace(
             row,
             quantity=case.quantity,
@@ -250,7 +261,7 @@ def weight_sync_rows(record: Record, row: Row) -> Iterator[Row]:
     for case in weight_sync.convert(record):
         seconds, floor, parts = weight_sync.price(case)
         rules = FSDP_SYNC if case.scenario["trainer"].get("backend") == "fsdp2" else WEIGHT_SYNC
-        low, high = spread(parts, rules, profile(_profile_name(case.scenario)))
+        low, high = _spread(parts, rules, profile(_profile_name(case.scenario)))
         yield replace(
             row,
             quantity=case.quantity,
@@ -268,6 +279,15 @@ def weight_sync_rows(record: Record, row: Row) -> Iterator[Row]:
 def _profile_name(scenario: Mapping[str, Any]) -> str:
     name = scenario.get("framework", "generic")
     return name if name in ("verl", "nemo-rl", "slime", "openrlhf") else "generic"
+
+
+def _spread(parts: Parts, rules: Rules, known: Profile) -> tuple[float, float]:
+    """(p10, p90) of a duration over the predicted one: drawn parameters and the noise between versions."""
+    draws = ParameterDraws(known)
+    low, middle, high = np.quantile(
+        multipliers(parts, rules, draws) * draws.stretch("software_noise", 1), (0.1, 0.5, 0.9)
+    )
+    return float(low / middle), float(high / middle)
 
 
 def link_rows(record: Record, row: Row) -> Iterator[Row]:

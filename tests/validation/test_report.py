@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from validation.page import markdown
-from validation.published.rows import FITTED, REPEAT, Row
+from validation.published.rows import FITTED, PREDICTED, REPEAT, Row
 from validation.summary import as_dict, drift_pairs
 
 NEMO = "nemo_rl_perf_summary"
@@ -37,15 +37,15 @@ ROWS = [row("nemo-v0.4.0-a", 100.0, FITTED), row("nemo-v0.5.0-a", 90.0, REPEAT)]
 
 
 def test_json_form() -> None:
-    data = json.loads(json.dumps(as_dict(ROWS)))
+    data = json.loads(json.dumps(as_dict([*ROWS, row("nemo-v0.5.0-b", 130.0, PREDICTED)])))
     first = data["rows"][0]
     assert {"id", "kind", "spec", "source", "quantity", "measured", "predicted", "p10", "p90", "fitted", "note"} <= set(
         first
     )
     assert first["fitted"] is True
-    coverage = {"rows": 2, "predicted": 2, "share": 1.0, "records": 2, "records_predicted": 2, "why_not": {}}
+    coverage = {"rows": 3, "predicted": 3, "share": 1.0, "records": 3, "records_predicted": 3, "why_not": {}}
     assert data["summary"]["coverage"] == coverage
-    assert data["summary"]["inside_interval"]["share"] == 1.0
+    assert data["summary"]["inside_interval"]["share"] == 0.0  # 130 is above the p90 of the one predicted row
 
 
 def test_repeats_show_the_drift() -> None:
@@ -55,5 +55,5 @@ def test_repeats_show_the_drift() -> None:
 def test_page_lists_what_it_leaves_out() -> None:
     text = markdown([*ROWS, row("x", 0.0, FITTED, "inference_only").skipped("not said")], "## Findings\n")
     assert "| nemo-v0.4.0-a | step_time_s | 100 | 90 | 80–120 | -10% | fitted |  |" in text
-    assert "not said (1)" in text
+    assert "| 1 | not said |" in text
     assert "## Findings" in text
