@@ -25,6 +25,13 @@ def test_a_folder_of_the_same_form_is_read(tmp_path: Path) -> None:
     assert (record.id, record.source, record.notes) == ("a", "mine", ())
 
 
+def test_null_is_not_stated(tmp_path: Path) -> None:
+    text = "records:\n- {id: a, kind: train_only, spec: B, config: {model: x, ep: null}, measured: {s: 1, mfu: null}}\n"
+    (tmp_path / "mine.yaml").write_text(text)
+    (record,) = records.load(tmp_path)
+    assert (record.config, record.measured) == ({"model": "x"}, {"s": 1})
+
+
 @pytest.mark.parametrize("text", ["[]", "records: {}", "records:\n- {id: a, kind: train_only}\n"])
 def test_another_form_is_a_users_mistake(tmp_path: Path, text: str) -> None:
     (tmp_path / "mine.yaml").write_text(text)

@@ -65,8 +65,15 @@ def _record(entry: Any, file: Path) -> Record:
         kind=str(entry["kind"]),
         spec=str(entry["spec"]),
         source=file.stem,
-        config=entry["config"],
-        measured=entry["measured"],
+        config=_stated(entry["config"]),
+        measured=_stated(entry["measured"]),
         notes=tuple(map(str, entry.get("notes") or ())),
         reference=str((entry.get("source") or {}).get("ref", "")),
     )
+
+
+def _stated(value: Any) -> Any:
+    """Mappings without the keys that the source does not state (null)."""
+    if isinstance(value, dict):
+        return {key: _stated(part) for key, part in value.items() if part is not None}
+    return value
