@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rlsim.commands import calibrate
+from rlsim.commands import calibrate, interview
 from rlsim.commands.plan import plan
 from rlsim.errors import UserError
 
@@ -44,6 +44,7 @@ def _place(text: str) -> Path:
 
 app.add_typer(calibrate.app, name="calibrate")
 app.command()(plan)
+app.add_typer(interview.app, name="interview")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 

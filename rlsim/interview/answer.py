@@ -59,9 +59,7 @@ class Answer:
             "derivation": list(self.derivation),
             "changes": list(self.changes),
             "commands": list(self.commands),
-            "figures": {
-                name: {"value": f.value, "unit": f.unit, "text": str(f)} for name, f in self.figures.items()
-            },
+            "figures": {name: {"value": f.value, "unit": f.unit, "text": str(f)} for name, f in self.figures.items()},
         }
 
 

@@ -104,7 +104,6 @@ def _question(entry: Mapping[str, Any], topic: str) -> Question:
         changes=tuple(_text(t) for t in entry["changes"]),
         show=tuple(entry["show"]),
         phrases={
-            name: {key: _text(t) for key, t in wordings.items()}
-            for name, wordings in entry.get("phrases", {}).items()
+            name: {key: _text(t) for key, t in wordings.items()} for name, wordings in entry.get("phrases", {}).items()
         },
     )

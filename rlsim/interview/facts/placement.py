@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlsim.interview.figure import Facts, Pick, Figure, count, plain, ratio, seconds, share, size, word
+from rlsim.interview.figure import Facts, Figure, Pick, count, plain, ratio, seconds, share, size, word
 from rlsim.interview.lab import REGIMES, Lab
 from rlsim.model import parameters
 

@@ -78,7 +78,7 @@ def framework_map(lab: Lab) -> Facts:
         "backend": word(system.trainer.backend),
         "peak": size(report.trainer.total),
         "hbm": size(system.trainer_pool.gpu.hbm_bytes),
-        "command": word(lab.command(case, "check").replace(" --variant", " --variant")),
+        "command": word(lab.command(case, "check")),
     }
 
 
@@ -89,7 +89,7 @@ def long_tail(lab: Lab) -> Facts:
     stepping = lab.regime("one-step-off")
     kept, overlapped = lab.run(over), lab.run(stepping)
     surface = run.costs.engines[0][0]
-    mean = run["response_tokens.mean"]
+    mean = run["response_tokens.trained"]
     many = surface.max_num_seqs
     one, full = surface.row(1, mean), surface.row(many, mean)
     return {

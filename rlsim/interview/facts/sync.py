@@ -35,7 +35,13 @@ def floor(lab: Lab) -> Facts:
 
 def _moves(lab: Lab, ours: str, theirs: str) -> tuple[str, list[Run], str]:
     """Command, runs of the first engine's tensor, and its name; TP=2 trainer to TP=4 engines."""
-    sets = ("trainer.backend=megatron", "trainer.tp=2", "trainer.pp=1", "rollout.tp=4", "rollout.memory_utilization=0.9")
+    sets = (
+        "trainer.backend=megatron",
+        "trainer.tp=2",
+        "trainer.pp=1",
+        "rollout.tp=4",
+        "rollout.memory_utilization=0.9",
+    )
     case = lab.regime("disaggregated-sync") & sets
     if lab.model.attention.kind != "gqa" or lab.model.layers[0].moe:
         raise Unanswerable(f"{lab.model.name} has no fused {ours} of a dense layer")
