@@ -20,7 +20,7 @@ from rlsim.views import interview as view
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 STEPS = 2
 IDS = [q.id for q in interview.questions()]
-MEASURED = re.compile(r"\d[\d,.]*\s?(s|ms|GB|GiB|GB/s|%|×|B|TB)(?![\w])")
+MEASURED = re.compile(r"\d[\d,.]*(%|×| (s|ms|GB|GiB|GB/s|B|TB)(?!\w))")
 
 
 def _texts(q: Question) -> list[Text]:
