@@ -9,23 +9,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
-import numpy as np
-
 from rlsim.catalog.profiles import Profile
 from rlsim.errors import UserError
+from rlsim.inputs import AS_IT_IS, Change, inputs_of
 from rlsim.lending import check_lending
 from rlsim.memory import MemoryReport, check_memory
-from rlsim.pricing import price
 from rlsim.resharding import Reshard, reshard_plan
 from rlsim.result import Labels, Result, infeasible_summary
 from rlsim.result import simulate as play
 from rlsim.scenario.checks import inert_blocks
 from rlsim.scenario.load import ScenarioFile, load_scenario
 from rlsim.scenario.schema import Scenario
-from rlsim.sim.ledger import Batch
 from rlsim.sim.settings import settings
 from rlsim.system import System, resolve
-from rlsim.workload import sample_batch, workload_lengths
 
 __all__ = [
     "Check",
@@ -102,12 +98,14 @@ def check(scenario: Scenario) -> Check:
     return Check(scenario, system, check_memory(system), tuple(inert_blocks(scenario)))
 
 
-def simulate(scenario: Scenario, *, steps: int | None = None, seed: int | None = None) -> Result:
-    """Play one variant. Raises `InfeasibleError` when it does not fit into memory."""
+def simulate(
+    scenario: Scenario, *, steps: int | None = None, seed: int | None = None, change: Change = AS_IT_IS
+) -> Result:
+    """Play one variant, with `change` made to what it costs. Raises `InfeasibleError` when it does not fit."""
     report = check(scenario)
     if not report.feasible:
         raise InfeasibleError(report)
-    return _play(report, steps, seed)
+    return _play(report, steps, seed, change)
 
 
 def replay(scenario: Scenario, profile: Profile, *, steps: int | None = None) -> Result:
@@ -171,24 +169,13 @@ def _outcome(report: Check, steps: int | None, seed: int | None, keep: bool) -> 
     return Outcome(result.summary(), result if keep else None, dict(result.costs.sync.alternatives))
 
 
-def _play(report: Check, steps: int | None, seed: int | None) -> Result:
+def _play(report: Check, steps: int | None, seed: int | None, change: Change = AS_IT_IS) -> Result:
     scenario = report.scenario
-    lengths = workload_lengths(scenario.workload)
-    warmup = settings(scenario).warmup
-
-    costs = price(report.system, report.memory, lengths)
-
-    def draw(rng: np.random.Generator, step: int) -> Batch:
-        batch = sample_batch(lengths, rng, step - warmup)
-        if costs.reward_model is None:
-            return batch
-        return replace(
-            batch, reward_seconds=costs.reward_model.seconds(batch.prompt_tokens[:, None] + batch.response_tokens)
-        )
-
+    inputs = inputs_of(report.system, report.memory, change)
     count = steps or scenario.run.steps
+    labels = _labels(scenario, seed)
     try:
-        return play(settings(scenario), costs, draw, _labels(scenario, seed), count, scenario.run.seeds)
+        return play(inputs.settings, inputs.costs, inputs.draw, labels, count, scenario.run.seeds)
     except UserError as error:  # what only the simulation finds out: it knows the key, not the file
         if error.file is not None or error.key is None:
             raise

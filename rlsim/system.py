@@ -52,7 +52,10 @@ class RolloutPart:
 
 @dataclass(frozen=True)
 class System:
-    """Everything the cost models need to know; no seconds yet."""
+    """Everything the cost models need to know; no seconds yet.
+
+    balanced_experts  engines' experts get equally many tokens each; else their popularity falls off as measured ones'
+    """
 
     scenario: Scenario
     model: ModelSpec
@@ -61,6 +64,7 @@ class System:
     rollout: tuple[RolloutPart, ...]
     profile: Profile
     assumptions: tuple[str, ...]
+    balanced_experts: bool = False
 
     @property
     def colocated(self) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 from rlsim import catalog
 from rlsim.costs import speculative, surface_table
 from rlsim.costs.engine_step import EngineShape
+from rlsim.costs.kernels import EXPERT_POPULARITY
 from rlsim.costs.kernels.tables import Floats
 from rlsim.costs.measured import rollout_surface
 from rlsim.costs.surface_table import SurfaceTable
@@ -46,6 +47,7 @@ def engine_shape(system: System, part: RolloutPart) -> EngineShape:
         domain=min(part.pool.nvlink_domain, part.layout.gpus_per_engine),
         return_logprobs=bool(entry.return_logprobs),
         head_tp=layout.head_tp,
+        popularity="balanced" if system.balanced_experts else EXPERT_POPULARITY,
     )
 
 
