@@ -6,11 +6,12 @@ The public functions are imported when they are first used, so that `import rlsi
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Result", "check", "compare", "fit_lengths", "load_scenario", "plan", "reshard_plan", "simulate"]
+__all__ = ["Result", "check", "compare", "explain", "fit_lengths", "load_scenario", "plan", "reshard_plan", "simulate"]
 
 if TYPE_CHECKING:
     from rlsim import plan
     from rlsim.api import Result, check, compare, load_scenario, reshard_plan, simulate
+    from rlsim.counterfactual.explain import explain
     from rlsim.length_fits import fit_lengths
 
 
@@ -19,6 +20,10 @@ def __getattr__(name: str) -> Any:
         from rlsim import length_fits
 
         return length_fits.fit_lengths
+    if name == "explain":
+        from rlsim.counterfactual.explain import explain
+
+        return explain
     if name == "plan":
         import importlib
 

@@ -66,9 +66,7 @@ def fast_nics(system: System) -> System:
 
 
 def _fast(pool: Pool) -> Pool:
-    return replace(
-        pool, nic=pool.nic * PLENTY, gpu=replace(pool.gpu, nic_bandwidth=pool.gpu.nic_bandwidth * PLENTY)
-    )
+    return replace(pool, nic=pool.nic * PLENTY, gpu=replace(pool.gpu, nic_bandwidth=pool.gpu.nic_bandwidth * PLENTY))
 
 
 # --- samples --------------------------------------------------------------------------------------------------------
@@ -76,7 +74,8 @@ def even_lengths(inputs: Inputs) -> Inputs:
     """Every response of a batch as long as the batch's mean: the same tokens, no tail."""
 
     def draw(rng: np.random.Generator, step: int) -> Batch:
-        return levelled(inputs.draw(rng, step))
+        even: Batch = levelled(inputs.draw(rng, step))
+        return even
 
     return replace(inputs, draw=draw)
 
@@ -115,7 +114,8 @@ def no_waits(inputs: Inputs) -> Inputs:
 
     def draw(rng: np.random.Generator, step: int) -> Batch:
         batch: Any = inputs.draw(rng, step)
-        return replace(batch, plan=replace(batch.plan, waits=np.zeros_like(batch.plan.waits)))
+        answered: Batch = replace(batch, plan=replace(batch.plan, waits=np.zeros_like(batch.plan.waits)))
+        return answered
 
     return replace(inputs, draw=draw)
 
@@ -126,7 +126,8 @@ def no_reward(inputs: Inputs) -> Inputs:
     def draw(rng: np.random.Generator, step: int) -> Batch:
         batch: Any = inputs.draw(rng, step)
         given = getattr(batch, "reward_seconds", None)
-        return batch if given is None else replace(batch, reward_seconds=np.zeros_like(given))
+        scored: Batch = batch if given is None else replace(batch, reward_seconds=np.zeros_like(given))
+        return scored
 
     reward: Any = inputs.costs.reward
     return replace(inputs, draw=draw, costs=replace(inputs.costs, reward=reward.scaled(0.0), scoring=None))

@@ -20,6 +20,7 @@ class Removal:
     without  the world in which it is gone: "if every response had the mean length"
     change   how that world differs from the scenario's
     present  whether the scenario can have this cost
+    caution  why a step may get longer without it
     """
 
     name: str
@@ -27,6 +28,7 @@ class Removal:
     without: str
     change: Change
     present: Callable[[Scenario], bool] = lambda scenario: True
+    caution: str = "other samples are then trained on, or wait for each other"
 
 
 def _settings(**fields: object) -> Change:
@@ -80,7 +82,7 @@ def _roles(s: Scenario) -> bool:
 REMOVALS: tuple[Removal, ...] = (
     Removal(
         "tail",
-        "the spread of response lengths (the long tail)",
+        "the long tail of response lengths",
         "if every response had the mean length",
         Change(inputs=alter.even_lengths),
     ),
@@ -122,7 +124,7 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     Removal(
         "recompute",
-        "recomputed activations",
+        "recomputing activations",
         "if all activations were kept for nothing",
         Change(system=lambda system: alter.trainer_options(system, recompute="none")),
         lambda s: s.trainer.recompute != "none",
@@ -133,6 +135,7 @@ REMOVALS: tuple[Removal, ...] = (
         "if every expert got equally many tokens",
         Change(system=_balanced),
         _moe,
+        "few tokens spread evenly reach more experts, and the weights of each are read",
     ),
     Removal(
         "host",
@@ -142,20 +145,20 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     Removal(
         "gpu-spread",
-        "GPUs of unequal speed",
+        "the unequal speed of GPUs",
         "if all GPUs of the trainer were equally fast",
         _profile(gpu_speed_spread=0.0),
         lambda s: s.trainer.gpus > 1,
     ),
     Removal(
         "kv",
-        "the limited KV cache (preemptions, waiting for room)",
+        "the limited KV cache",
         "if KV memory had no end",
         Change(inputs=lambda inputs: alter.surfaces(inputs, kv_capacity_tokens=alter.ENDLESS_KV)),
     ),
     Removal(
         "prefill",
-        "prefill of prompts and of contexts that lost their KV",
+        "prefill (prompts, and contexts that lost their KV)",
         "if prefill took no time",
         Change(inputs=alter.free_prefill),
     ),
@@ -168,7 +171,7 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     Removal(
         "offload",
-        "offload and onload",
+        "the switch (offload and onload)",
         "if states and engines came and went in no time",
         Change(inputs=alter.free_switch),
         lambda s: s.placement == "colocated" or s.remedies.elastic is not None,
@@ -183,7 +186,7 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     Removal(
         "zero-variance",
-        "groups whose rewards are all equal",
+        "replacing groups whose rewards are all equal",
         "if every group carried a gradient",
         _settings(pass_rate=None),
         lambda s: s.workload.dynamic_sampling is not None,
@@ -211,13 +214,13 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     Removal(
         "controller",
-        "the controller and what a step costs whatever it does",
+        "the controller with its fixed cost of a step",
         "if the driver took no time",
         Change(inputs=alter.free_controller),
     ),
     Removal(
         "checkpoints",
-        "checkpoints",
+        "checkpointing",
         "if nothing were saved",
         _settings(checkpoint_every=None),
         lambda s: s.run.checkpoint_every is not None,
@@ -231,7 +234,7 @@ REMOVALS: tuple[Removal, ...] = (
     ),
     Removal(
         "faults",
-        "crashes and stragglers (faults)",
+        "what goes wrong (faults)",
         "if nothing went wrong",
         Change(inputs=_no_faults),
         lambda s: bool(s.faults),
