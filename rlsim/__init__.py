@@ -6,13 +6,25 @@ The public functions are imported when they are first used, so that `import rlsi
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Result", "check", "compare", "explain", "fit_lengths", "load_scenario", "plan", "reshard_plan", "simulate"]
+__all__ = [
+    "Result",
+    "check",
+    "compare",
+    "cost",
+    "explain",
+    "fit_lengths",
+    "load_scenario",
+    "plan",
+    "reshard_plan",
+    "simulate",
+]
 
 if TYPE_CHECKING:
     from rlsim import plan
     from rlsim.api import Result, check, compare, load_scenario, reshard_plan, simulate
     from rlsim.counterfactual.explain import explain
     from rlsim.length_fits import fit_lengths
+    from rlsim.runcost import run_cost as cost
 
 
 def __getattr__(name: str) -> Any:
@@ -20,6 +32,10 @@ def __getattr__(name: str) -> Any:
         from rlsim import length_fits
 
         return length_fits.fit_lengths
+    if name == "cost":
+        from rlsim.runcost import run_cost
+
+        return run_cost
     if name == "explain":
         from rlsim.counterfactual.explain import explain
 

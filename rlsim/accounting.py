@@ -251,11 +251,38 @@ def memory(costs: Costs) -> dict[str, float]:
     }
 
 
-def cost(costs: Costs, step_seconds: float) -> dict[str, Any]:
-    """GPU-hours of a step and their price; by pool, where GPUs of several kinds are paid for differently."""
-    hours = costs.gpus.total * step_seconds / 3600
-    by_pool = {pool: dollars * step_seconds / 3600 for pool, dollars in costs.hourly.items()}
-    return {"usd_per_step": hours * costs.gpu_hour, "gpu_hours_per_step": hours, "usd_by_pool": by_pool}
+IDLE_POWER = 0.2
+"""Power of a GPU with memory in use and nothing to do over its power limit: the share that training's GEMM rate at the
+power limit leaves out too (`costs/training_layer.py`)."""
+
+
+def cost(steps: Sequence[Step], costs: Costs) -> dict[str, Any]:
+    """GPU-hours of a step, their price, by pool too, and their energy (kWh; null where no power limits are known)."""
+    seconds = sum(s.seconds for s in steps) / len(steps)
+    hours = costs.gpus.total * seconds / 3600
+    by_pool = {pool: dollars * seconds / 3600 for pool, dollars in costs.hourly.items()}
+    dollars = hours * costs.gpu_hour
+    return {
+        "usd_per_step": dollars,
+        "usd_per_1000_steps": 1000 * dollars,
+        "gpu_hours_per_step": hours,
+        "usd_by_pool": by_pool,
+        "kwh_per_step": power(utilization(steps, costs), costs) * seconds / 3.6e6 if costs.watts else None,
+    }
+
+
+def power(busy: Mapping[str, float], costs: Costs) -> float:
+    """Mean power of all GPUs, W: the power limit while there is work, IDLE_POWER of it while there is none.
+
+    Above the truth where work is bound by memory, as decoding is. Hosts, network and cooling are not in it.
+    """
+    total = sum(costs.watts.values())
+    if not costs.watts.get("rollout"):  # one group of GPUs that both roles share
+        shares = {"trainer": busy["all"], "roles": 1.0}
+    else:
+        shares = {"trainer": busy["trainer"], "rollout": busy["rollout"], "roles": 1.0}
+    working = sum(costs.watts[role] * min(1.0, share) for role, share in shares.items())
+    return IDLE_POWER * total + (1 - IDLE_POWER) * working
 
 
 def engines(costs: Costs) -> list[dict[str, Any]]:

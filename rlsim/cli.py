@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rlsim.commands import calibrate, interview
+from rlsim.commands.cost import cost
 from rlsim.commands.explain import explain
 from rlsim.commands.plan import plan
 from rlsim.errors import UserError
@@ -46,6 +47,7 @@ def _place(text: str) -> Path:
 app.add_typer(calibrate.app, name="calibrate")
 app.command()(plan)
 app.command()(explain)
+app.command()(cost)
 app.add_typer(interview.app, name="interview")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

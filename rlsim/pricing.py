@@ -82,6 +82,7 @@ def price(system: System, memory: MemoryReport, lengths: WorkloadLengths) -> Cos
         faults=fault_costs(system, checkpoint),
         lent=lent_costs(system),
         measured=system.profile.measured,
+        watts=system.watts(),
     )
 
 

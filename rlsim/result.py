@@ -146,7 +146,7 @@ class Result:
             "tokens": accounting.tokens(steps),
             "response_tokens": accounting.response_tokens(self.runs),
             "early_logprob_s": sum(s.early for s in steps) / len(steps),
-            "cost": accounting.cost(costs, float(step_time["mean"] or 0.0)),
+            "cost": accounting.cost(steps, costs),
             "checkpoint": self._checkpoint(steps),
             "prediction_interval_s": {"p10": low, "p90": high},
             "provenance": accounting.provenance(steps, costs),

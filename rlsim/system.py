@@ -92,6 +92,17 @@ class System:
             used[pool.name] = used.get(pool.name, 0.0) + gpus * pool.price
         return used
 
+    def watts(self) -> dict[str, float]:
+        """Power limits added up, W: the trainer's GPUs, the rollout's (co-located: 0, they are the same), other roles'."""
+        roles = self.scenario.roles
+        other = (role for role in (roles.reference, roles.reward_model, roles.critic) if role is not None)
+        parts = [] if self.colocated else self.rollout
+        return {
+            "trainer": self.trainer.gpus * self.trainer_pool.gpu.watts,
+            "rollout": sum(part.layout.gpus * part.pool.gpu.watts for part in parts),
+            "roles": sum((role.gpus or 0) * pool_of(self.scenario, role.pool).gpu.watts for role in other),
+        }
+
 
 def resolve(scenario: Scenario) -> System:
     """Look up the catalog, apply the file's overrides, build the layouts.

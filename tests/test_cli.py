@@ -80,7 +80,7 @@ CONTRACT = {
     "tokens": {"generated", "trained", "wasted", "reprefilled", "evaluated"},
     "response_tokens": {"drawn", "trained"},
     "early_logprob_s": None,
-    "cost": {"usd_per_step", "gpu_hours_per_step", "usd_by_pool"},
+    "cost": {"usd_per_step", "usd_per_1000_steps", "gpu_hours_per_step", "usd_by_pool", "kwh_per_step"},
     "checkpoint": None,
     "prediction_interval_s": {"p10", "p90"},
     "provenance": {"measured", "scaled", "roofline"},

@@ -50,7 +50,7 @@ CONTRACT: dict[str, Any] = {
     "samples": {"trained", "dropped", "aborted", "in_flight"},
     "tokens": {"generated", "trained", "wasted", "reprefilled", "evaluated"},
     "response_tokens": {"drawn", "trained"},
-    "cost": {"usd_per_step", "gpu_hours_per_step", "usd_by_pool"},
+    "cost": {"usd_per_step", "usd_per_1000_steps", "gpu_hours_per_step", "usd_by_pool", "kwh_per_step"},
     "prediction_interval_s": {"p10", "p90"},
     "provenance": {"measured", "scaled", "roofline"},
 }

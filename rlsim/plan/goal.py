@@ -58,15 +58,15 @@ class Goal:
         return (not self.met(seconds, usd), first, second)
 
 
-def duration(text: str) -> float:
+def duration(text: str, key: str = "--within") -> float:
     """Seconds of "3d", "36 h", "90min" or "600 s"."""
     found = re.fullmatch(r"\s*([0-9.]+)\s*(s|min|h|d)\s*", text)
     if found is None:
-        raise UserError(f"{text!r} is no duration", key="--within", fix="for example 3d, 36h or 90min")
+        raise UserError(f"{text!r} is no duration", key=key, fix="for example 3d, 36h or 90min")
     try:
         return float(found.group(1)) * SECONDS[found.group(2)]
     except ValueError:
-        raise UserError(f"{text!r} is no duration", key="--within", fix="for example 3d, 36h or 90min") from None
+        raise UserError(f"{text!r} is no duration", key=key, fix="for example 3d, 36h or 90min") from None
 
 
 def counts(text: str) -> tuple[int, ...]:

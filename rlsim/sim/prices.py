@@ -273,6 +273,7 @@ class Costs:
     lent         engines that the trainer's GPUs can become
     first_sync   the first weight sync of a run where it differs from the others
     measured     roles priced by a profile's measured curves
+    watts        power limits of all GPUs by role (trainer, rollout, roles), W; co-located GPUs are the trainer's
     spreads      phase -> draws of its true duration over the predicted one, or their 10th and 90th percentile
     """
 
@@ -313,3 +314,4 @@ class Costs:
     faults: tuple[Fault, ...] = ()
     lent: Lent | None = None
     measured: frozenset[str] = frozenset()
+    watts: Mapping[str, float] = field(default_factory=dict)
