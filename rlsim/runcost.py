@@ -7,6 +7,7 @@ The step is simulated without checkpoints and trainer crashes; their expectation
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from typing import Any
 
 from rlsim import api
@@ -105,10 +106,12 @@ def run_cost(
         crash_every = block["mtbf_s"]
         restart = _restart(costs)
         stall, lag = block["blocking_seconds"], block["background_seconds"]
-        if every is not None and every < steps:
-            wall = useful / expected_goodput(every * step, stall, restart, crash_every, lag)
+        if every is None or every >= steps:
+            stretch, stall, lag = useful, 0.0, 0.0
         else:
-            wall = useful / max(expected_goodput(useful, 0.0, restart, crash_every), 1e-300)
+            stretch = every * step
+        goodput = expected_goodput(stretch, stall, restart, crash_every, lag)
+        wall = useful / goodput if goodput else inf
     if wall > 1e4 * useful:
         raise scenario.error(
             "run.checkpoint_every",
