@@ -93,7 +93,7 @@ class System:
         return used
 
     def watts(self) -> dict[str, float]:
-        """Power limits added up, W: of the trainer's GPUs, the rollout's (co-located: none of its own), other roles'."""
+        """Power limits added up, W: of the trainer's GPUs, the rollout's (co-located: none of its own), others'."""
         roles = self.scenario.roles
         other = (role for role in (roles.reference, roles.reward_model, roles.critic) if role is not None)
         parts = [] if self.colocated else self.rollout
