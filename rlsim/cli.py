@@ -14,6 +14,7 @@ import typer
 from rlsim.commands import calibrate, interview
 from rlsim.commands.cost import cost
 from rlsim.commands.explain import explain
+from rlsim.commands.export import export
 from rlsim.commands.plan import plan
 from rlsim.errors import UserError
 
@@ -48,6 +49,7 @@ app.add_typer(calibrate.app, name="calibrate")
 app.command()(plan)
 app.command()(explain)
 app.command()(cost)
+app.command()(export)
 app.add_typer(interview.app, name="interview")
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
@@ -64,16 +66,23 @@ def run(
     out: Annotated[
         Path | None, typer.Option("--out", parser=_place, help="Write tables, trace and report into this folder.")
     ] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option("--emit", help="Print every variant as this framework's flags too.", metavar="FRAMEWORK"),
+    ] = None,
 ) -> None:
     """Simulate a scenario with all its variants and compare them."""
-    from rlsim import api
+    from rlsim import api, frameworks
     from rlsim.views import files as written
 
     if out is not None:
         written.folder(out, "--out")
     comparisons = []
+    settings: dict[str, str] = {}
     for file in files:
         scenarios = api.load_scenario(file, set_ or [], variant).variants
+        if emit is not None:
+            settings |= {s.variant: frameworks.export(emit, s) for s in scenarios}
         comparisons.append(api.compare(scenarios, steps=steps, seed=seed, keep=out is not None, progress=_progress))
     summaries = [s for c in comparisons for s in c.summaries]
     if out is not None:
@@ -81,7 +90,7 @@ def run(
 
         export.write(comparisons, out)
     if json_:
-        _print_json({"variants": summaries})
+        _print_json({"variants": summaries, **({"emit": settings} if emit is not None else {})})
     else:
         from rlsim.views import text
 
@@ -89,6 +98,8 @@ def run(
             text.show(text.summary(comparison))
         if out is not None:
             typer.echo(f"wrote {out}/ (summary.json, *.parquet, trace.json for ui.perfetto.dev, report.html)")
+        for lines in settings.values():
+            typer.echo(f"\n{lines}")
     if not any(s["feasible"] for s in summaries):
         raise typer.Exit(2)
 
