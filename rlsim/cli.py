@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,6 +14,7 @@ from rlsim.commands import calibrate, interview
 from rlsim.commands.cost import cost
 from rlsim.commands.explain import explain
 from rlsim.commands.export import export
+from rlsim.commands.options import Emit, File, Files, Json, Set, Variant, place, print_json
 from rlsim.commands.plan import plan
 from rlsim.errors import UserError
 
@@ -29,30 +29,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-File = Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)]
-Files = Annotated[list[Path], typer.Argument(help="Scenario files (YAML).", show_default=False)]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", help="Override a key: --set cluster.nic='25 GB/s'.", metavar="KEY=VALUE"),
-]
-Variant = Annotated[str | None, typer.Option("--variant", help="Only this variant.")]
-
-
-def _place(text: str) -> Path:
-    """A file or folder to write to; nothing is not the current folder."""
-    if not text.strip():
-        raise UserError("no name to write to", key="--out or --html", fix="for example --out out/")
-    return Path(text)
-
-
 app.add_typer(calibrate.app, name="calibrate")
 app.command()(plan)
 app.command()(explain)
 app.command()(cost)
 app.command()(export)
 app.add_typer(interview.app, name="interview")
-
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 
 @app.command()
@@ -64,33 +46,35 @@ def run(
     variant: Variant = None,
     json_: Json = False,
     out: Annotated[
-        Path | None, typer.Option("--out", parser=_place, help="Write tables, trace and report into this folder.")
+        Path | None, typer.Option("--out", parser=place, help="Write tables, trace and report into this folder.")
     ] = None,
-    emit: Annotated[
-        str | None,
-        typer.Option("--emit", help="Print every variant as this framework's flags too.", metavar="FRAMEWORK"),
-    ] = None,
+    emit: Emit = None,
 ) -> None:
     """Simulate a scenario with all its variants and compare them."""
     from rlsim import api, frameworks
     from rlsim.views import files as written
+    from rlsim.views import progress
 
     if out is not None:
         written.folder(out, "--out")
     comparisons = []
-    settings: dict[str, str] = {}
+    settings: list[dict[str, str]] = []
     for file in files:
         scenarios = api.load_scenario(file, set_ or [], variant).variants
         if emit is not None:
-            settings |= {s.variant: frameworks.export(emit, s) for s in scenarios}
-        comparisons.append(api.compare(scenarios, steps=steps, seed=seed, keep=out is not None, progress=_progress))
+            settings += [
+                {"name": s.name, "variant": s.variant, "settings": frameworks.export(emit, s)} for s in scenarios
+            ]
+        comparisons.append(
+            api.compare(scenarios, steps=steps, seed=seed, keep=out is not None, progress=progress.variants)
+        )
     summaries = [s for c in comparisons for s in c.summaries]
     if out is not None:
         from rlsim.views import export
 
         export.write(comparisons, out)
     if json_:
-        _print_json({"variants": summaries, **({"emit": settings} if emit is not None else {})})
+        print_json({"variants": summaries, **({"emit": settings} if emit is not None else {})})
     else:
         from rlsim.views import text
 
@@ -98,8 +82,8 @@ def run(
             text.show(text.summary(comparison))
         if out is not None:
             typer.echo(f"wrote {out}/ (summary.json, *.parquet, trace.json for ui.perfetto.dev, report.html)")
-        for lines in settings.values():
-            typer.echo(f"\n{lines}")
+        for one in settings:
+            typer.echo(f"\n{one['settings']}")
     if not any(s["feasible"] for s in summaries):
         raise typer.Exit(2)
 
@@ -113,7 +97,7 @@ def check(file: File, set_: Set = None, variant: Variant = None, json_: Json = F
     if json_:
         from rlsim.views import check as view
 
-        _print_json({"variants": [view.as_dict(r) for r in reports]})
+        print_json({"variants": [view.as_dict(r) for r in reports]})
     else:
         from rlsim.views import check as view
         from rlsim.views import text
@@ -132,10 +116,11 @@ def diff(
 ) -> None:
     """What changed between two scenarios, and what it did to the step."""
     from rlsim import difference
+    from rlsim.views import progress
 
-    answer = difference.diff(str(a), str(b), steps=steps, progress=_progress)
+    answer = difference.diff(str(a), str(b), steps=steps, progress=progress.variants)
     if json_:
-        _print_json(answer.as_dict())
+        print_json(answer.as_dict())
     else:
         from rlsim.views import diff as view
         from rlsim.views import text
@@ -151,7 +136,7 @@ def reshard(
     set_: Set = None,
     variant: Variant = None,
     tensor: Annotated[str | None, typer.Option(help="Explain one tensor run by run (any of its names).")] = None,
-    html: Annotated[Path | None, typer.Option("--html", parser=_place, help="Write the map as a page.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", parser=place, help="Write the map as a page.")] = None,
     verify: Annotated[
         tuple[Path, Path] | None,
         typer.Option(help="Two checkpoints, before and after a conversion: which tensors are wrong, and why."),
@@ -180,7 +165,7 @@ def reshard(
         with files.writing(html, "--html"):
             view.write_html(answer, html)
     if json_:
-        _print_json(answer.as_dict(tensor))
+        print_json(answer.as_dict(tensor))
     else:
         text.show(view.tensor(answer, tensor) if tensor is not None else view.report(answer))
 
@@ -209,7 +194,7 @@ def _verify(scenario: Scenario, checkpoints: tuple[Path, Path], json_: bool) -> 
     found = detect.detect(before, after, models.model(scenario.model.base))
     if json_:
         findings = [{"tensors": list(f.tensors), "mistake": f.mistake, "right": f.right} for f in found.findings]
-        _print_json({"compared": found.compared, "equal": found.equal, "findings": findings})
+        print_json({"compared": found.compared, "equal": found.equal, "findings": findings})
     else:
         text.show(view.findings(found))
     if found.wrong:
@@ -226,7 +211,7 @@ def lengths(
         float | None, typer.Option(min=2, help="Cap of a trace (default: where its samples pile up).")
     ] = None,
     json_: Json = False,
-    html: Annotated[Path | None, typer.Option("--html", parser=_place, help="Draw the tails into this file.")] = None,
+    html: Annotated[Path | None, typer.Option("--html", parser=place, help="Draw the tails into this file.")] = None,
 ) -> None:
     """Fit distributions to the lengths of a trace; show what lengths a scenario draws."""
     from rlsim import length_report
@@ -238,7 +223,7 @@ def lengths(
     if html is not None:
         files.write_text(html, view.page(answers, pages.plain(view.report(answers))), "--html")
     if json_:
-        _print_json({"lengths": [view.as_dict(a) for a in answers]})
+        print_json({"lengths": [view.as_dict(a) for a in answers]})
     else:
         text.show(view.report(answers))
 
@@ -256,7 +241,7 @@ def catalog(
     if kind not in (None, "gpus", "models"):
         raise UserError(f"no catalog of {kind!r}", fix="`rlsim catalog gpus` or `rlsim catalog models`")
     if json_:
-        _print_json(view.as_dict(kind, name))
+        print_json(view.as_dict(kind, name))
     else:
         text.show(view.table(kind, name))
 
@@ -271,29 +256,6 @@ def validate(context: typer.Context) -> None:
     sys.path.insert(0, str(root))
     command = importlib.import_module("validation.cli")
     command.app(context.args, prog_name="rlsim validate")
-
-
-def _print_json(value: Any) -> None:
-    sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
-
-
-def _progress(total: int) -> Any:
-    """A progress bar on a terminal; nothing in a pipe."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    bar = Progress(
-        TextColumn("simulating"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} variants"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    )
-    bar.add_task("simulating", total=total)
-    return bar
 
 
 def main() -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from rlsim.commands.options import Json, Set, print_json
 
 app = typer.Typer(
     help="Anchor the simulator on measurements: fit a profile, read a run's log, show what a profile rests on.",
@@ -20,7 +20,7 @@ app = typer.Typer(
 def show(
     profile: Annotated[str, typer.Argument(help="A profile's file (YAML), or the name of a shipped one.")],
     all_: Annotated[bool, typer.Option("--all", help="Inherited parameters as well.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: Json = False,
 ) -> None:
     """Every parameter of a profile with its error, its source and the range it holds in."""
     from rlsim.catalog import profiles
@@ -29,7 +29,7 @@ def show(
 
     found = profiles.profile(profile)
     if json_:
-        sys.stdout.write(json.dumps(view.as_dict(found, all_), indent=1, allow_nan=False) + "\n")
+        print_json(view.as_dict(found, all_))
     else:
         text.show(view.report(found, all_))
 
@@ -49,7 +49,7 @@ def fit(
     scenario: Annotated[
         Path | None, typer.Option(help="Scenario whose model, engines and NIC the terms are given for.")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: Json = False,
 ) -> None:
     """Turn tables of measurements into a profile: each figure with its error, its data and the range it holds in."""
     from rlsim.calibrate.command import fit_tables
@@ -58,7 +58,7 @@ def fit(
 
     answer = fit_tables(tables, out, base, hold_out or ["size"], where or [], scenario)
     if json_:
-        sys.stdout.write(json.dumps(view.fit_dict(answer), indent=1, allow_nan=False) + "\n")
+        print_json(view.fit_dict(answer))
     else:
         text.show(view.fit_report(answer))
 
@@ -68,12 +68,10 @@ def from_log(
     logs: Annotated[list[Path], typer.Argument(help="Log of one run: console output, JSONL or CSV.")],
     scenario: Annotated[Path, typer.Option(help="Scenario of that run (YAML).", show_default=False)],
     out: Annotated[Path, typer.Option("--out", help="Profile to write (YAML).", show_default=False)],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a key of the scenario.", metavar="KEY=VALUE")
-    ] = None,
+    set_: Set = None,
     variant: Annotated[str | None, typer.Option(help="Variant of the scenario that was run.")] = None,
     hold_out: Annotated[float, typer.Option(help="Share of the steps, the last, that is predicted, not fitted.")] = 0.0,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: Json = False,
 ) -> None:
     """Fit a framework's overheads to a real run, so that what-ifs start from your cluster."""
     from rlsim.calibrate import from_log as work
@@ -82,6 +80,6 @@ def from_log(
 
     answer = work.from_log(logs, scenario, out, set_ or [], variant, hold_out)
     if json_:
-        sys.stdout.write(json.dumps(view.as_dict(answer), indent=1, allow_nan=False) + "\n")
+        print_json(view.as_dict(answer))
     else:
         text.show(view.report(answer))

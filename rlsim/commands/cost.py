@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rlsim.commands.options import File, Json, Set, Variant, print_json
+
 
 def cost(
-    file: Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)],
+    file: File,
     steps: Annotated[int, typer.Option("--steps", min=1, help="Steps of the whole training.")],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Override a key.", metavar="KEY=VALUE")] = None,
-    variant: Annotated[str | None, typer.Option("--variant", help="Only this variant.")] = None,
+    set_: Set = None,
+    variant: Variant = None,
     mtbf: Annotated[
         str | None,
         typer.Option("--mtbf", help="Mean time between failures of one trainer node: 150d.", metavar="TIME"),
@@ -25,7 +24,7 @@ def cost(
     simulated: Annotated[
         int | None, typer.Option(min=1, help="Simulated steps that stand for all (default: the file's, 20 at most).")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    json_: Json = False,
 ) -> None:
     """What N steps take and cost: hours, dollars and energy, with checkpoints and failures."""
     from rlsim import api
@@ -44,7 +43,7 @@ def cost(
             refused.append({"variant": scenario.variant, "feasible": False, "problem": str(error)})
     if json_:
         rows = [{**one.as_dict(), "feasible": True} for one in found] + refused
-        sys.stdout.write(json.dumps({"variants": rows}, indent=1, allow_nan=False) + "\n")
+        print_json({"variants": rows})
     else:
         if found:
             text.show(view.report(found))

@@ -2,40 +2,42 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rlsim.commands.options import File, First, Json, Set, place, print_json
+
 
 def explain(
-    file: Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Override a key.", metavar="KEY=VALUE")] = None,
-    variant: Annotated[str | None, typer.Option("--variant", help="This variant (default: the base).")] = None,
+    file: File,
+    set_: Set = None,
+    variant: First = None,
     steps: Annotated[int | None, typer.Option(min=1, help="Measured steps (default: 5, or the file's).")] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Random seed (default: the file's).")] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")] = False,
-    html: Annotated[Path | None, typer.Option("--html", help="Write the answer as a page.")] = None,
+    json_: Json = False,
+    html: Annotated[Path | None, typer.Option("--html", parser=place, help="Write the answer as a page.")] = None,
 ) -> None:
     """Simulate a step without each of its costs: what each is worth, and which knobs get part of it back."""
     from rlsim import api
     from rlsim.counterfactual import explain as counterfactual
     from rlsim.views import explain as view
-    from rlsim.views import text
+    from rlsim.views import progress, text
 
     scenarios = api.load_scenario(file, set_ or [], variant).variants
     try:
-        with view.progress() as report:
-            answer = counterfactual.explain(scenarios[0], steps=steps, seed=seed, progress=report)
+        with progress.reported("simulating") as report:
+            answer = counterfactual.explain(
+                scenarios[0], steps=steps, seed=seed, progress=lambda done, total: report("simulating", done, total)
+            )
     except api.InfeasibleError as error:
         typer.echo(f"error: {scenarios[0].variant} does not fit into memory: {error}", err=True)
         raise typer.Exit(2) from None
     if html is not None:
         view.write_html(answer, html)
     if json_:
-        sys.stdout.write(json.dumps(answer.as_dict(), indent=1, allow_nan=False) + "\n")
+        print_json(answer.as_dict())
         return
     text.show(view.report(answer))
     others = [s.variant for s in scenarios[1:]]

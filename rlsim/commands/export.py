@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rlsim.commands.options import File, First, Set
+
 
 def export(
     framework: Annotated[str, typer.Argument(help="verl, slime, openrlhf, areal, nemo-rl or trl.", show_default=False)],
-    file: Annotated[Path, typer.Argument(help="Scenario file (YAML).", show_default=False)],
-    set_: Annotated[list[str] | None, typer.Option("--set", help="Override a key.", metavar="KEY=VALUE")] = None,
-    variant: Annotated[str | None, typer.Option("--variant", help="This variant (default: the base).")] = None,
+    file: File,
+    set_: Set = None,
+    variant: First = None,
 ) -> None:
     """Print a scenario as a framework's own settings; what it cannot say is told in comments."""
     from rlsim import frameworks

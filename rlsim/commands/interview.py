@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rlsim.commands.options import Json, place, print_json
 from rlsim.errors import UserError
 
 app = typer.Typer(
@@ -40,7 +39,7 @@ def ask(
     question: Annotated[str, typer.Argument(metavar="ID", help="See `rlsim interview list`.")],
     lang: Lang = "en",
     scenario: Own = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")] = False,
+    json_: Json = False,
 ) -> None:
     """One answer."""
     from rlsim import interview
@@ -48,7 +47,7 @@ def ask(
 
     answer = interview.ask(question, lang=lang, scenario=scenario)
     if json_:
-        sys.stdout.write(json.dumps(answer.as_dict(), indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        print_json(answer.as_dict())
     else:
         typer.echo(view.one(answer))
 
@@ -58,7 +57,7 @@ def sheet(
     lang: Lang = "en",
     scenario: Own = None,
     topic: Topic = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Write into this file, .md or .html.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", parser=place, help="Write into this file, .md or .html.")] = None,
 ) -> None:
     """All answers, to print."""
     from rlsim import interview

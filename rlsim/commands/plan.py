@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from rlsim.commands.options import Emit, File, First, Json, Set, place, print_json
+
 
 def plan(
-    file: Annotated[
-        Path, typer.Argument(help="Scenario file (YAML): model, workload, kind of GPU.", show_default=False)
-    ],
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", help="Override a key of the file.", metavar="KEY=VALUE")
-    ] = None,
-    variant: Annotated[str | None, typer.Option("--variant", help="Start from this variant.")] = None,
+    file: File,
+    set_: Set = None,
+    variant: First = None,
     gpus: Annotated[
         str | None, typer.Option("--gpus", help="GPUs to divide: 64, or 64,128,256 for the curve.", metavar="N,…")
     ] = None,
@@ -36,22 +31,24 @@ def plan(
         int, typer.Option("--simulations", min=1, help="Simulations of one regime on one number of GPUs at most.")
     ] = 20,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Worker processes.")] = 2,
-    out: Annotated[Path | None, typer.Option("--out", help="Write the best scenario into this file (YAML).")] = None,
-    emit: Annotated[
-        str | None, typer.Option("--emit", help="Print the best as this framework's flags.", metavar="FRAMEWORK")
+    out: Annotated[
+        Path | None, typer.Option("--out", parser=place, help="Write the best scenario into this file (YAML).")
     ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print JSON instead of a report.")] = False,
+    emit: Emit = None,
+    json_: Json = False,
 ) -> None:
     """Search placement, schedule, split, layouts and engine settings for the best way to run a scenario."""
-    from rlsim import api
+    from rlsim import api, frameworks
     from rlsim.errors import UserError
     from rlsim.plan.goal import Goal, counts, duration
     from rlsim.plan.planner import plan as search
-    from rlsim.plan.search.search import Limits
+    from rlsim.plan.search.search import PRICING, Limits
     from rlsim.scenario.dump import dump_yaml
-    from rlsim.views import files, text
+    from rlsim.views import files, progress, text
     from rlsim.views import plan as view
 
+    if emit is not None:
+        frameworks.known(emit)
     loaded = api.load_scenario(file, set_ or [], variant)
     goal = Goal(
         gpus=counts(gpus) if gpus is not None else (),
@@ -61,22 +58,26 @@ def plan(
         budget=budget,
     )
     limits = Limits(processes=processes, simulations=simulations)
-    with view.progress() as report:
+    with progress.reported(PRICING) as report:
         answer = search(loaded, goal, only=_limited(only or []), limits=limits, progress=report)
     best = answer.best
-    if out is not None and best is not None:
-        files.write_text(out, dump_yaml(best.scenario), "--out")
+    settings, refusal = None, None
+    if emit is not None and best is not None:
+        try:
+            settings = frameworks.export(emit, best.scenario)
+        except UserError as error:  # told after the plan, which is not lost by it
+            refusal = error
     if json_:
-        sys.stdout.write(json.dumps(answer.as_dict(), indent=1, allow_nan=False) + "\n")
+        print_json({**answer.as_dict(), **({"emit": settings} if emit is not None else {})})
     else:
         text.show(view.report(answer))
-        if out is not None and best is not None:
-            typer.echo(f"wrote {out}: rlsim run {out}")
-    if emit is not None and best is not None:
-        export = getattr(importlib.import_module("rlsim.frameworks"), "export", None)
-        if export is None:
-            raise UserError("there is no export in this version", key="--emit", fix="--out best.yaml")
-        typer.echo(export(emit, best.scenario))
+        if settings is not None:
+            typer.echo(f"\n{settings}")
+    if out is not None and best is not None:
+        files.write_text(out, dump_yaml(best.scenario), "--out")
+        typer.echo(f"wrote {out}: rlsim run {out}", err=json_)
+    if refusal is not None:
+        raise refusal
     if best is None or not answer.met:
         raise typer.Exit(2)
 

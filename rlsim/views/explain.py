@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from html import escape
 from itertools import pairwise
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.padding import Padding
-from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -19,16 +17,6 @@ from rlsim.views.palette import label
 
 SHOWN = 4  # knobs of one cost that are told
 FAINT = 0.001  # share of the step below which a difference is none
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal; nothing in a pipe."""
-    console = Console(stderr=True)
-    columns = (TextColumn("simulating"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("simulating", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def report(answer: Explanation) -> RenderableType:

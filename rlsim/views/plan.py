@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
-from rich.progress import BarColumn, Progress, TextColumn
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -14,21 +12,6 @@ from rlsim.plan.answer import Choice, Plan, why
 from rlsim.scenario.schema import Scenario
 
 PHASES = {"train": "update", "weight_sync": "weight sync", "logprob": "log-prob", "wait_rollout": "wait for rollout"}
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A progress bar on a terminal; nothing in a pipe."""
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("pricing layouts", total=None)
-
-        def report(what: str, done: int, total: int) -> None:
-            name = "pricing layouts" if what == "priced" else "simulating what the bounds leave"
-            bar.update(task, description=name, completed=done, total=max(total, done))
-
-        yield report
 
 
 def report(plan: Plan) -> RenderableType:

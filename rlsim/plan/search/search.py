@@ -29,6 +29,7 @@ ROUND = 12
 LARGE = 10_000
 """Candidates from which on at least CONFIRMED are simulated, although the bounds exclude them."""
 CONFIRMED = 300
+PRICING, SIMULATING = "pricing layouts", "simulating what the bounds leave"
 FRESH, PAIRED, ROLLED = range(3)
 Item = tuple[float, int, int, int, int, int]  # order, stage, block, trainer, engine, strategy
 Mapped = Callable[[Callable[[Any], Any], list[Any], int], list[Any]]
@@ -117,7 +118,7 @@ class Search:
         self._fill()
         while items := [item for group in self.groups.values() for item in self._next(group)]:
             self._advance(mapped, items)
-            self.report("simulated", self.simulated, max(self.least, self.simulated))
+            self.report(SIMULATING, self.simulated, max(self.least, self.simulated))
         self._confirm(mapped)
 
     # --- sides --------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ class Search:
             for sides in alike:
                 self._price_engines(mapped, sides)
                 done += len(sides.block.trainers) + len(sides.block.engines)
-                self.report("priced", done, total)
+                self.report(PRICING, done, total)
 
     def _price_engines(self, mapped: Mapped, sides: Sides) -> None:
         block, partner = sides.block, next(iter(sides.train), 0)
@@ -269,7 +270,7 @@ class Search:
             done = mapped(worker.played, [self.candidate(item) for item in items], 1)
             for item, bound, found in zip(items, bounds, done, strict=True):
                 self._take(item, bound, found)
-            self.report("simulated", self.simulated, self.least)
+            self.report(SIMULATING, self.simulated, self.least)
 
     # --- figures ------------------------------------------------------------------------------------------------
     @property
