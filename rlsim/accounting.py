@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import stdtrit
 
+from rlsim.costs.training_layer import IDLE_SHARE
 from rlsim.interval import TRAINER_PATH
 from rlsim.sim import ledger as fates
 from rlsim.sim.prices import Costs
@@ -251,11 +252,6 @@ def memory(costs: Costs) -> dict[str, float]:
     }
 
 
-IDLE_POWER = 0.2
-"""Power of a GPU with memory in use and nothing to do over its power limit: the share that training's GEMM rate at the
-power limit leaves out too (`costs/training_layer.py`)."""
-
-
 def cost(steps: Sequence[Step], costs: Costs) -> dict[str, Any]:
     """GPU-hours of a step, their price, by pool too, and their energy (kWh; null where no power limits are known)."""
     seconds = sum(s.seconds for s in steps) / len(steps)
@@ -272,7 +268,7 @@ def cost(steps: Sequence[Step], costs: Costs) -> dict[str, Any]:
 
 
 def power(busy: Mapping[str, float], costs: Costs) -> float:
-    """Mean power of all GPUs, W: the power limit while there is work, IDLE_POWER of it while there is none.
+    """Mean power of all GPUs, W: the power limit while there is work, IDLE_SHARE of it while there is none.
 
     Above the truth where work is bound by memory, as decoding is. Hosts, network and cooling are not in it.
     """
@@ -282,7 +278,7 @@ def power(busy: Mapping[str, float], costs: Costs) -> float:
     else:
         shares = {"trainer": busy["trainer"], "rollout": busy["rollout"], "roles": 1.0}
     working = sum(costs.watts[role] * min(1.0, share) for role, share in shares.items())
-    return IDLE_POWER * total + (1 - IDLE_POWER) * working
+    return IDLE_SHARE * total + (1 - IDLE_SHARE) * working
 
 
 def engines(costs: Costs) -> list[dict[str, Any]]:

@@ -10,12 +10,10 @@ import numpy as np
 
 from rlsim.memory import MemoryReport
 from rlsim.pricing import price
-from rlsim.sim.ledger import Batch
 from rlsim.sim.prices import Costs
 from rlsim.sim.settings import Settings, settings
-from rlsim.sim.work import Draw
 from rlsim.system import System
-from rlsim.workload import sample_batch, workload_lengths
+from rlsim.workload import Batch, sample_batch, workload_lengths
 
 T = TypeVar("T")
 
@@ -26,7 +24,7 @@ class Inputs:
 
     settings: Settings
     costs: Costs
-    draw: Draw
+    draw: Callable[[np.random.Generator, int], Batch]
 
 
 def same(what: T) -> T:

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from rlsim.catalog.profile_file import Z90
+
 Spread = tuple[float, float]
 Multipliers = npt.NDArray[np.float64]
 
 DRAWS = 4096
 SEED = 20240901
-Z90 = 1.2815515655446004  # 90th percentile of the standard normal
 DEFAULT: Spread = (0.8, 1.25)  # a phase whose profile gives no range: the shipped priors' own accuracy
 SOFTWARE = "software"  # moves all phases together: they are one software stack
 SLACK_FADES = 0.05  # share of the step that the trainer waits, from which the rollout pool has no slack

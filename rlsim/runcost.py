@@ -11,8 +11,10 @@ from math import inf
 from typing import Any
 
 from rlsim import api
+from rlsim.costs.checkpoint import checkpoint_cost
+from rlsim.costs.faults import fault_costs
 from rlsim.goodput import checkpoint_block, expected_goodput
-from rlsim.inputs import Change, Inputs, inputs_of
+from rlsim.inputs import Change, Inputs
 from rlsim.scenario.load import scenario_from_dict
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.faults import TRAINER_CRASH
@@ -96,7 +98,7 @@ def run_cost(
     count = min(simulated or min(SIMULATED, scenario.run.steps), steps)
     result = api.simulate(scenario, steps=count, seed=seed, change=Change(inputs=_undisturbed))
     summary = result.summary()
-    costs = inputs_of(report.system, report.memory).costs
+    costs = replace(result.costs, faults=fault_costs(report.system, checkpoint_cost(report.system)))
     step = float(summary["step_time_s"]["mean"])
     every, chosen, block = _interval(scenario, costs, step)
     useful = steps * step

@@ -150,8 +150,7 @@ def _collective() -> tuple[Form, ...]:
         return np.ceil(np.log2(np.maximum(world(f), 2.0)))
 
     def form(name: str, steps: Amount, share: Amount) -> Form:
-        traffic: Amount = lambda f: _bytes(f) * share(f)  # noqa: E731
-        return Form(name, (Term("alpha_s", "s/step", steps), Term("byte_s", "s/B", traffic)))
+        return Form(name, (Term("alpha_s", "s/step", steps), Term("byte_s", "s/B", lambda f: _bytes(f) * share(f))))
 
     def around(f: pd.DataFrame) -> Floats:
         return world(f) - 1

@@ -6,13 +6,15 @@ of simulations.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rlsim.catalog.profile_file import Z90
+from rlsim.catalog.profile_file import Z90, is_share
 from rlsim.catalog.profiles import Profile
+from rlsim.costs.spreads import correlation_root, log_range
 from rlsim.interval import SOFTWARE
 
 if TYPE_CHECKING:
@@ -25,7 +27,6 @@ MEMORY = (
 )  # fmt: skip
 """Parameters of the memory model, which say what fits and not how long it takes."""
 NOISE = f"{SOFTWARE}_noise"
-FAINT = 0.05
 
 
 def profiles(prior: Profile, draws: int, seed: int = 0) -> Iterator[tuple[Profile, float]]:
@@ -35,7 +36,9 @@ def profiles(prior: Profile, draws: int, seed: int = 0) -> Iterator[tuple[Profil
     normals are correlated as the profile says.
     """
     names = [n for n, p in prior.parameters.items() if p.low < p.high and p.value > 0 and n not in MEMORY]
-    scores = np.random.default_rng(seed).standard_normal((draws, len(names))) @ _root(prior, names).T
+    scores = (
+        np.random.default_rng(seed).standard_normal((draws, len(names))) @ correlation_root(prior.correlations, names).T
+    )
     for row in scores:
         values = {name: _at(prior, name, float(z)) for name, z in zip(names, row, strict=True)}
         yield prior.with_values(**{n: v for n, v in values.items() if n != NOISE}), values.get(NOISE, 1.0)
@@ -54,22 +57,9 @@ def step_seconds(scenario: Scenario, draws: int, seed: int = 0, steps: int = 1) 
 
 
 def _at(prior: Profile, name: str, z: float) -> float:
-    value, end = prior.value(name), prior.high(name) if z > 0 else max(prior.low(name), FAINT * prior.value(name))
-    drawn: float = value * (end / value) ** (abs(z) / Z90)
-    share = name.endswith(("_efficiency", "_share", "_overlap", "_slack"))
-    return min(drawn, 1.0) if share else drawn
-
-
-def _root(prior: Profile, names: list[str]) -> Floats:
-    """A square root of the correlation matrix, its negative eigenvalues (pairs that don't go together) cut off."""
-    matrix = np.eye(len(names))
-    for (a, b), rho in prior.correlations.items():
-        if a in names and b in names:
-            i, j = names.index(a), names.index(b)
-            matrix[i, j] = matrix[j, i] = rho
-    values, vectors = np.linalg.eigh(matrix)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    return np.asarray(root / np.sqrt((root**2).sum(axis=1, keepdims=True)))
+    down, up = log_range(prior, name, 1)
+    drawn = prior.value(name) * math.exp(z * (up if z > 0 else down) / Z90)
+    return min(drawn, 1.0) if is_share(name) else drawn
 
 
 def spread(seconds: Floats) -> tuple[float, float]:

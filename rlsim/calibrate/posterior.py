@@ -21,7 +21,7 @@ from scipy.optimize import least_squares
 
 from rlsim.calibrate.least_squares import Floats
 from rlsim.calibrate.observed import Bin, Observed
-from rlsim.catalog.profile_file import Z90
+from rlsim.catalog.profile_file import Z90, is_share
 from rlsim.catalog.profiles import Profile
 
 MODEL_ERROR = 0.02  # of a phase: what no value of the parameters could mend
@@ -140,7 +140,7 @@ def calibrated(prior: Profile, found: Posterior, steps: int, source: str) -> Pro
     changed = dict(prior.parameters)
     for name, value, error in zip(found.names, found.values.tolist(), found.errors.tolist(), strict=True):
         factor = math.exp(Z90 * error)
-        least, most = (0.0, 1.0) if _share(name) else (0.0, math.inf)
+        least, most = (0.0, 1.0) if is_share(name) else (0.0, math.inf)
         changed[name] = replace(
             changed[name],
             value=min(value, most),
@@ -157,10 +157,6 @@ def calibrated(prior: Profile, found: Posterior, steps: int, source: str) -> Pro
                 correlations[a, found.names[j]] = float(found.correlations[i, j])
     names = prior.own | frozenset(found.names)
     return replace(prior, parameters=changed, correlations=correlations, own=names)
-
-
-def _share(name: str) -> bool:
-    return name.endswith(("_efficiency", "_share", "_overlap"))
 
 
 def _parts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,7 +44,7 @@ _Dumper.add_representer(
 def fitted(value: float, stderr: float, unit: str, source: str, **more: Any) -> Parameter:
     """A fitted figure above 0; its range by its standard error on a logarithmic scale, where it cannot reach 0."""
     relative = min(stderr / value, 2.0) if value > 0 else 0.0
-    factor = float(2.718281828459045 ** (Z90 * relative))
+    factor = math.exp(Z90 * relative)
     return Parameter(value, value / factor, value * factor, unit, source, "", stderr, **more)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from rlsim.catalog.profile_file import Parameter, ProfileFile, fields_of, parameter_of
+from rlsim.catalog.profile_file import Parameter, ProfileFile, fields_of, nearest, parameter_of
 
 PASS = {"fixed_s": "s", "micro_batch_s": "s", "token_s": "s/token", "pair_s": "s/pair"}
 COPY = {"fixed_s": "s", "byte_s": "s/B"}
@@ -63,7 +63,7 @@ def read(file: ProfileFile) -> tuple[dict[str, Parameter], dict[str, Knots], fro
     for role, terms in file.measured.items():
         at = ("measured", role)
         if role not in TERMS:
-            raise file.error(at, f"no role {role!r}", file.nearest(role, tuple(TERMS)))
+            raise file.error(at, f"no role {role!r}", nearest(role, tuple(TERMS)))
         if not isinstance(terms, dict) or not terms:
             raise file.error(at, "not a mapping of terms", f"`{role}: {{{next(iter(TERMS[role]))}: {{value: …}}}}`")
         curve = role in AXIS and "knots" in terms
@@ -72,7 +72,7 @@ def read(file: ProfileFile) -> tuple[dict[str, Parameter], dict[str, Knots], fro
             if term == "knots" and curve:
                 knots[role] = _knots(file, role, written)
             elif term not in allowed:
-                raise file.error((*at, term), f"no term {term!r} of {role}", file.nearest(term, tuple(allowed)))
+                raise file.error((*at, term), f"no term {term!r} of {role}", nearest(term, tuple(allowed)))
             else:
                 fields = fields_of(file, (*at, term), written)
                 parameters[full_name(role, term)] = parameter_of(file, (*at, term), fields, allowed[term])

@@ -19,6 +19,7 @@ from rlsim.errors import UserError
 FIELDS = ("value", "low", "high", "unit", "source", "description", "stderr", "data", "range")
 NEEDED = ("value", "low", "high", "source")
 KEYS = ("name", "base", "parameters", "measured", "correlations", "fits")
+OVERLAP = "_overlap"
 Z90 = 1.2815515655446004  # 90th percentile of the standard normal
 
 
@@ -60,11 +61,6 @@ class ProfileFile:
         line = next((self.lines[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self.lines), None)
         return UserError(message, file=self.path, line=line, key=".".join(keys) or None, fix=fix)
 
-    @staticmethod
-    def nearest(word: str, words: tuple[str, ...]) -> str:
-        """The nearest right word, or all of them."""
-        return _nearest(word, words)
-
 
 def read_shipped(path: Path) -> ProfileFile:
     """A file of the package: read fast, without lines."""
@@ -92,7 +88,7 @@ def _checked(path: Path, data: Any, lines: Mapping[tuple[str, ...], int | None])
         raise bare.error((), "a calibration profile is a mapping of keys", "`parameters: {gemm_derate: {value: …}}`")
     for key in data:
         if key not in KEYS:
-            raise bare.error((key,), f"unknown key {key!r}", _nearest(key, KEYS))
+            raise bare.error((key,), f"unknown key {key!r}", nearest(key, KEYS))
     name, base, parameters = data.get("name", path.stem), data.get("base"), data.get("parameters", {})
     for key, text in (("name", name), ("base", base)):
         if text is not None and not isinstance(text, str):
@@ -115,7 +111,7 @@ def parameter(file: ProfileFile, name: str, inherited: Parameter | None, known: 
     """One parameter of a file, laid over the base's. `known`: those there are; empty where this file defines them."""
     fields, at = file.parameters[name], ("parameters", name)
     if known and inherited is None:
-        raise file.error(at, f"no parameter {name!r}", _nearest(name, tuple(known)))
+        raise file.error(at, f"no parameter {name!r}", nearest(name, tuple(known)))
     if not isinstance(fields, dict):
         example = f"{name}: {{value: …, low: …, high: …, source: …}}"
         raise file.error(at, "not a mapping of value, low, high and source", example)
@@ -146,7 +142,7 @@ def parameter_of(file: ProfileFile, at: tuple[str, ...], fields: Mapping[str, An
     """A parameter from its fields, each checked."""
     for one in fields:
         if one not in FIELDS:
-            raise file.error((*at, one), f"unknown field {one!r}", _nearest(one, FIELDS))
+            raise file.error((*at, one), f"unknown field {one!r}", nearest(one, FIELDS))
     low, value, high = (_number(file, (*at, name), fields[name], unit) for name in ("low", "value", "high"))
     if not low <= value <= high:
         raise file.error(at, f"the range {low:g} to {high:g} does not hold the value {value:g}", "low ≤ value ≤ high")
@@ -189,7 +185,7 @@ def correlations(file: ProfileFile, known: Mapping[str, Parameter]) -> dict[tupl
             raise file.error(("correlations",), f"{entry!r} is not a correlation", fix)
         for name in between:
             if name not in known:
-                raise file.error(("correlations",), f"no parameter {name!r}", _nearest(str(name), tuple(known)))
+                raise file.error(("correlations",), f"no parameter {name!r}", nearest(str(name), tuple(known)))
         value = _number(file, ("correlations",), entry["value"], "")
         if not -1 <= value <= 1:
             raise file.error(("correlations",), f"{value:g} is not a correlation", "a value from -1 to 1")
@@ -214,14 +210,19 @@ def _number(file: ProfileFile, at: tuple[str, ...], written: Any, unit: str) -> 
 def _possible(file: ProfileFile, at: tuple[str, ...], low: float, high: float) -> None:
     """Times, rates and factors are above 0 (a share hidden may be 0); shares are at most 1."""
     name = at[-1]
-    overlap = name.endswith("_overlap")
+    overlap = name.endswith(OVERLAP)
     if low < 0 or (low == 0 and not overlap):
         raise file.error((*at, "low"), f"{low:g} is not possible", "a value ≥ 0" if overlap else "a value > 0")
-    share = overlap or name.endswith(("_efficiency", "_share", "_slack"))
-    if share and high > 1:
+    if is_share(name) and high > 1:
         raise file.error((*at, "high"), f"{high:g} is not possible for a share", "a value ≤ 1")
 
 
-def _nearest(word: str, words: tuple[str, ...]) -> str:
+def is_share(name: str) -> bool:
+    """Whether a parameter is a share by its name: at most 1."""
+    return name.endswith(("_efficiency", "_share", "_slack", OVERLAP))
+
+
+def nearest(word: str, words: tuple[str, ...]) -> str:
+    """The nearest right word, or all of them."""
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     return close[0] if close else "one of " + ", ".join(words)

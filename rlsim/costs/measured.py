@@ -107,7 +107,6 @@ def sync(profile: Profile, cost: SyncCost, engines: int) -> SyncCost | None:
     return replace(
         cost,
         seconds=seconds,
-        floor_seconds=min(cost.floor_seconds, seconds),
         transfer_seconds=seconds - profile.term("weight_sync", "fixed_s"),
         parts=parts,
         sources=only_measured(seconds),

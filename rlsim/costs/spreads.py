@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rlsim.catalog.profile_file import Z90
 from rlsim.catalog.profiles import Profile
-from rlsim.interval import DRAWS, SEED, Z90
+from rlsim.interval import DRAWS, SEED
 
 Spread = tuple[float, float]
 Floats = npt.NDArray[np.float64]
@@ -94,7 +95,7 @@ class ParameterDraws:
         """What a duration is multiplied by that is proportional to the parameter (sign 1) or to its inverse (-1)."""
         z = self._scores.get(name)
         z = _normals(name) if z is None else z
-        down, up = _log_range(self.profile, name, 1)
+        down, up = log_range(self.profile, name, 1)
         return np.asarray(np.exp(sign * z * np.where(z < 0, down, up) / Z90))
 
 
@@ -125,18 +126,25 @@ def _correlated(pairs: Mapping[tuple[str, str], float]) -> dict[str, Floats]:
     names = sorted({name for pair in pairs for name in pair})
     if not names:
         return {}
-    matrix = np.eye(len(names))
-    for (a, b), rho in pairs.items():
-        i, j = names.index(a), names.index(b)
-        matrix[i, j] = matrix[j, i] = rho
-    values, vectors = np.linalg.eigh(matrix)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
-    root = root / np.sqrt((root**2).sum(axis=1, keepdims=True))
-    scores = root @ np.stack([_normals(name) for name in names])
+    scores = correlation_root(pairs, names) @ np.stack([_normals(name) for name in names])
     return dict(zip(names, scores, strict=True))
 
 
-def _log_range(profile: Profile, name: str, sign: int) -> Spread:
+def correlation_root(pairs: Mapping[tuple[str, str], float], names: Sequence[str]) -> Floats:
+    """A square root [names, names] of the correlation matrix; negative eigenvalues (pairs that don't go together) cut
+    off.
+    """
+    matrix = np.eye(len(names))
+    for (a, b), rho in pairs.items():
+        if a in names and b in names:
+            i, j = names.index(a), names.index(b)
+            matrix[i, j] = matrix[j, i] = rho
+    values, vectors = np.linalg.eigh(matrix)
+    root = vectors * np.sqrt(np.maximum(values, 0.0))
+    return np.asarray(root / np.sqrt((root**2).sum(axis=1, keepdims=True)))
+
+
+def log_range(profile: Profile, name: str, sign: int) -> Spread:
     """Log distances from the value down and up, as durations see them: an inverse parameter swaps the sides."""
     value = profile.value(name)
     if value == 0:  # a measured term that is not there

@@ -141,7 +141,9 @@ class Alternatives(Mapping[str, float]):
 
 def parts_by_cause(system: System, cost: SyncCost) -> dict[str, float]:
     """The parts of a sync with what goes by tensors (at the gather) and by buckets (at the hand-over) of their own."""
-    parts, case = dict(cost.parts), sync_case(system)
+    named = NAMED.get(system.scenario.weight_sync.strategy)
+    case = sync_case(system, named.framework if named is not None else None, planned=False)
+    parts = dict(cost.parts)
     shares = (("tensors", "gather", case.tensors * per_tensor(case)), ("buckets", "load", control(case)))
     for name, within, seconds in shares:
         place = "handover" if within == "load" and "handover" in parts else within

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from rlsim.inputs import Inputs
-from rlsim.sim.ledger import Batch
 from rlsim.sim.prices import StepTime, Sync, Tokens, Training
 from rlsim.sim.surface import Surface
 from rlsim.system import Pool, System
+from rlsim.workload import Batch
 
 PLENTY = 1e6
 """Times that a link gets faster when its time is taken away."""
@@ -23,6 +23,7 @@ HOST = (
     "engine_step_base_s",
     "engine_step_per_seq_s",
     "engine_eager_layer_s",
+    "lora_eager_layer_s",
     "layer_floor_s",
     "moe_layer_floor_s",
     "moe_layer_sync_s",
@@ -74,15 +75,14 @@ def even_lengths(inputs: Inputs) -> Inputs:
     """Every response of a batch as long as the batch's mean: the same tokens, no tail."""
 
     def draw(rng: np.random.Generator, step: int) -> Batch:
-        even: Batch = levelled(inputs.draw(rng, step))
-        return even
+        return levelled(inputs.draw(rng, step))
 
     return replace(inputs, draw=draw)
 
 
-def levelled(batch: Any) -> Any:
+def levelled(batch: Batch) -> Batch:
     """The batch with its tokens spread evenly over its samples (and their turns, where there are several)."""
-    plan = batch.plan if hasattr(batch, "plan") else None
+    plan = batch.plan
     if plan is None:
         return replace(batch, response_tokens=_even(batch.response_tokens))
     n = len(plan.lost)
@@ -113,9 +113,10 @@ def no_waits(inputs: Inputs) -> Inputs:
     """Environments answer at once."""
 
     def draw(rng: np.random.Generator, step: int) -> Batch:
-        batch: Any = inputs.draw(rng, step)
-        answered: Batch = replace(batch, plan=replace(batch.plan, waits=np.zeros_like(batch.plan.waits)))
-        return answered
+        batch = inputs.draw(rng, step)
+        if batch.plan is None:
+            return batch
+        return replace(batch, plan=replace(batch.plan, waits=np.zeros_like(batch.plan.waits)))
 
     return replace(inputs, draw=draw)
 
@@ -124,10 +125,10 @@ def no_reward(inputs: Inputs) -> Inputs:
     """Scores are there with the last token."""
 
     def draw(rng: np.random.Generator, step: int) -> Batch:
-        batch: Any = inputs.draw(rng, step)
-        given = getattr(batch, "reward_seconds", None)
-        scored: Batch = batch if given is None else replace(batch, reward_seconds=np.zeros_like(given))
-        return scored
+        batch = inputs.draw(rng, step)
+        if batch.reward_seconds is None:
+            return batch
+        return replace(batch, reward_seconds=np.zeros_like(batch.reward_seconds))
 
     reward: Any = inputs.costs.reward
     return replace(inputs, draw=draw, costs=replace(inputs.costs, reward=reward.scaled(0.0), scoring=None))

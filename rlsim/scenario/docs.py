@@ -37,13 +37,6 @@ default. `rlsim check FILE` reads a file without simulating it.
 
 """
 
-NOT_YET = """
-## Not modelled yet
-
-These keys are read and checked, then refused by name (exit code 2) where they ask for more than is simulated:
-
-"""
-
 
 def text() -> str:
     """The whole page."""

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from rlsim.accounting import IDLE_POWER
+from rlsim.costs.training_layer import IDLE_SHARE
 from rlsim.runcost import RunCost
 
 Cell = Callable[[RunCost], str]
@@ -77,7 +77,7 @@ def _prices(costs: Sequence[RunCost]) -> list[str]:
 
 def _notes(costs: Sequence[RunCost]) -> list[str]:
     notes = [
-        f"energy: GPUs at their power limit while they work, at {IDLE_POWER:.0%} of it while they wait; decoding draws "
+        f"energy: GPUs at their power limit while they work, at {IDLE_SHARE:.0%} of it while they wait; decoding draws "
         "less; hosts, network and cooling are not in it"
     ]
     if not any(one.mtbf_s for one in costs):

@@ -142,3 +142,14 @@ def test_mistakes_in_the_section(tmp_path: Path, text: str, says: str, fix: str)
     assert says in caught.value.message
     assert fix in str(caught.value.fix)
     assert caught.value.file == str(path)
+
+
+def test_a_measured_sync_keeps_the_floor_of_the_links(tmp_path: Path) -> None:
+    """A curve that claims less than the links allow is shown beside the floor, not under it."""
+    curve = "weight_sync: {byte_s: 1.0e-15}"
+    known = cpu_system(
+        tmp_path, PROFILE.replace("weight_sync: {fixed_s: 0.01, byte_s: 1.0e-9, engine_s: 0.003}", curve)
+    )
+    plain = cpu_system(tmp_path, "measured: {train: {fixed_s: 0.05}}\n")
+    assert weight_sync_cost(known).floor_seconds == weight_sync_cost(plain).floor_seconds
+    assert weight_sync_cost(known).seconds < weight_sync_cost(known).floor_seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import inf
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +95,15 @@ def test_first_bounds_hold_for_every_pair() -> None:
                     outcome = worker.played(candidate)
                     assert outcome.summary is not None
                     assert sides.bound(candidate, 2) <= outcome.summary["step_time_s"]["mean"]
+
+
+def test_bounds_hold_where_the_trainer_is_priced_by_measured_curves(tmp_path: Path) -> None:
+    """A measured pass a thousand times as quick as the modelled one: a bound by the model would be above the step."""
+    file = tmp_path / "quick.yaml"
+    file.write_text("name: quick\nmeasured: {train: {fixed_s: 1.0e-5}, logprob: {fixed_s: 1.0e-5}}\n")
+    base = small()
+    quick = base.model_copy(update={"costs": base.costs.model_copy(update={"profile": str(file)})})
+    search = searched(quick, only=ONLY, limits=Limits(processes=1, simulations=1))[0]
+    played = [one for group in search.groups.values() for one in group.simulated]
+    assert {one.candidate.block.schedule for one in played} == {"sync", "one-step-off", "async"}
+    assert all(one.bound <= one.seconds for one in played)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from rlsim.costs.measured_training import Passes
 from rlsim.costs.training import TrainingCosts
 from rlsim.costs.training_packing import MicroBatches
 from rlsim.costs.training_times import KNOTS
@@ -39,7 +40,7 @@ class Drawn:
         return np.asarray(self.prompt[:, None] + self.response)
 
 
-def trainer_seconds(training: TrainingCosts, batch: Drawn, mini_batches: int, epochs: int, recompute: bool) -> float:
+def trainer_seconds(training: Passes, batch: Drawn, mini_batches: int, epochs: int, recompute: bool) -> float:
     """Log-prob pass and updates on a whole batch, as the simulated trainer runs them one after the other."""
     parts = np.array_split(batch.lengths, mini_batches)
     seconds = epochs * sum(training.update(part.ravel()).seconds for part in parts)

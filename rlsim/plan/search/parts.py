@@ -10,6 +10,7 @@ import numpy as np
 
 from rlsim.costs.controller import controller_costs
 from rlsim.costs.kernels import kernels_for
+from rlsim.costs.measured_training import Passes, measured_training
 from rlsim.costs.offload import switch_cost
 from rlsim.costs.reward import reward_costs
 from rlsim.costs.rollout import engine_surface
@@ -86,7 +87,7 @@ class Store:
         schedules.
         """
         passes: dict[int, float] = {}
-        training: TrainingCosts | None = None
+        training: Passes | None = None
         found = []
         for candidate in candidates:
             system, regime = self._resolved(candidate)
@@ -98,14 +99,15 @@ class Store:
                 found.append(Side(True, (0.0,) * count, (0.0,) * count))
                 continue
             if training is None:
-                training = TrainingCosts(system, kernels_for(system.trainer_pool.gpu, roofline_only=_roofline(system)))
+                gpu = kernels_for(system.trainer_pool.gpu, roofline_only=_roofline(system))
+                training = measured_training(TrainingCosts(system, gpu))
             exact = self._trained(system, regime, training, passes)
             floor = (self._async_floor(training, regime),) * count if regime.schedule == "async" else exact
             found.append(Side(True, floor, exact))
         return tuple(found)
 
     def _trained(
-        self, system: System, regime: Settings, training: TrainingCosts, passes: dict[int, float]
+        self, system: System, regime: Settings, training: Passes, passes: dict[int, float]
     ) -> tuple[float, ...]:
         """Controller and passes on each batch; `passes` keeps what is the same under every schedule."""
         controller, calls = controller_costs(system), CALLS + regime.recompute
@@ -120,9 +122,9 @@ class Store:
             found.append(driver + passes[number])
         return tuple(found)
 
-    def _async_floor(self, training: TrainingCosts, regime: Settings) -> float:
+    def _async_floor(self, training: Passes, regime: Settings) -> float:
         """Mean seconds of the measured steps on the shortest groups that may have been submitted by then."""
-        if regime.policy != "areal" or regime.sync_every != 1:
+        if regime.policy != "areal" or regime.sync_every != 1 or not isinstance(training, TrainingCosts):
             return 0.0
         ahead = int(np.ceil(regime.max_staleness))
         batches = self.drawn(regime, regime.warmup + self.steps + ahead)

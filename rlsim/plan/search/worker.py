@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
+from rlsim import api
 from rlsim.memory import measure
 from rlsim.plan.search.parts import Side, Store, plain, reward_seconds
 from rlsim.plan.search.space import Candidate, scenario_of
@@ -69,15 +70,14 @@ def rolled(candidate: Candidate) -> Outcome:
 
 def played(candidate: Candidate) -> Outcome:
     """The simulation."""
-    if measure(STORE[0].system(candidate)).problems:
+    try:
+        return Outcome(candidate, summary=simulated(candidate))
+    except api.InfeasibleError:
         return Outcome(candidate, fits=False)
-    return Outcome(candidate, summary=simulated(candidate))
 
 
 def simulated(candidate: Candidate) -> dict[str, Any]:
     """The summary of a candidate's simulation, as `rlsim run` gives it."""
-    from rlsim import api
-
     store = STORE[0]
     scenario = scenario_of(store.base, candidate, store.cluster_gpus)
     return api.simulate(scenario, steps=store.steps, seed=store.seed).summary()
