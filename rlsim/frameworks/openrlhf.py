@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rlsim.frameworks import write
-from rlsim.frameworks.sheet import Row, Sheet, begin, cap, mini_batch, nodes, only
+from rlsim.frameworks.sheet import Row, Sheet, begin, cap, mini_batch, nodes, only, per_gpu
 from rlsim.scenario.schema import Scenario
 
 NAME = "openrlhf"
@@ -67,9 +67,9 @@ def _placement(sheet: Sheet) -> None:
         if moved:
             stage = s.trainer.zero_stage
             sheet.rule(stage == 3, f"ds.enable_sleep needs ZeRO stage 3, not {stage}", "trainer.zero_stage", "3")
-        sheet.cannot("offload.params", "DeepSpeed's 16-bit parameters stay on the GPU")
-        if not s.offload.params:
-            sheet.cannot_say.pop("offload.params")
+        if s.offload.params:
+            sheet.cannot("offload.params", "DeepSpeed's 16-bit parameters stay on the GPU")
+        else:
             sheet.says("offload.params")
         sheet.says("schedule")
         return
@@ -134,26 +134,19 @@ def _trainer(sheet: Sheet) -> None:
         sheet.says("trainer.recompute")
     if t.micro_batch_tokens is not None:
         sheet.put("train.dynamic_batch_enable", True)
-        sheet.put("train.max_tokens_per_gpu", _per_gpu(sheet, "micro_batch_tokens"), "trainer.micro_batch_tokens")
+        tokens = _budget(sheet, t.micro_batch_tokens, "micro_batch_tokens")
+        sheet.put("train.max_tokens_per_gpu", tokens, "trainer.micro_batch_tokens")
     else:
         sheet.put("train.micro_batch_size", t.micro_batch_size, "trainer.micro_batch_size")
     if t.logprob_micro_batch_size is not None:
         sheet.put("rollout.micro_batch_size", t.logprob_micro_batch_size, "trainer.logprob_micro_batch_size")
     elif t.logprob_micro_batch_tokens is not None:
-        tokens = _per_gpu(sheet, "logprob_micro_batch_tokens")
+        tokens = _budget(sheet, t.logprob_micro_batch_tokens, "logprob_micro_batch_tokens")
         sheet.put("rollout.max_tokens_per_gpu", tokens, "trainer.logprob_micro_batch_tokens")
 
 
-def _per_gpu(sheet: Sheet, key: str) -> int:
-    """Token budgets are per GPU: those of a rank over its ring-attention GPUs."""
-    tokens, ring = int(getattr(sheet.scenario.trainer, key)), sheet.scenario.trainer.cp
-    sheet.rule(
-        tokens % ring == 0,
-        f"token budgets are per GPU: {tokens:,} tokens over a ring of {ring} leave a rest",
-        f"trainer.{key}",
-        f"a multiple of {ring}",
-    )
-    return tokens // ring
+def _budget(sheet: Sheet, tokens: int, key: str) -> int:
+    return per_gpu(sheet, f"trainer.{key}", tokens, sheet.scenario.trainer.cp, "ring-attention")
 
 
 def _algorithm(sheet: Sheet) -> None:

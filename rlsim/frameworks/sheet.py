@@ -195,6 +195,31 @@ def mini_batch(sheet: Sheet, of: int, what: str) -> int:
     return of // count
 
 
+def per_gpu(sheet: Sheet, key: str, tokens: int, ranks: int, what: str) -> int:
+    """A token budget of a data-parallel rank as each of its `ranks` GPUs has it; `what`: how they share a sequence."""
+    sheet.rule(
+        tokens % ranks == 0,
+        f"token budgets are per GPU: {tokens:,} tokens over {ranks} {what} GPUs leave a rest",
+        key,
+        f"a multiple of {ranks}",
+    )
+    return tokens // ranks
+
+
+def concurrency_per_engine(sheet: Sheet) -> int | None:
+    """Groups that one engine may have running, where the scenario bounds them."""
+    groups, engines = sheet.scenario.async_.max_concurrent, sheet.system.rollout[0].layout.engines
+    if groups is None:
+        return None
+    sheet.rule(
+        groups % engines == 0,
+        f"concurrency is set per engine, and {groups} groups over {engines} engines leave a rest",
+        "async.max_concurrent",
+        f"a multiple of {engines}",
+    )
+    return groups // engines
+
+
 def only(sheet: Sheet, key: str, allowed: tuple[Any, ...]) -> None:
     """The framework runs some values of a key alone."""
     value = value_at(sheet.scenario, key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from math import ceil
 
 from rlsim.frameworks import megatron, write
-from rlsim.frameworks.sheet import Row, Sheet, begin, cap, mini_batch, nodes, only
+from rlsim.frameworks.sheet import Row, Sheet, begin, cap, concurrency_per_engine, mini_batch, nodes, only, per_gpu
 from rlsim.scenario.schema import Scenario
 from rlsim.sync_settings import sync_bucket
 
@@ -76,17 +76,12 @@ def _placement(sheet: Sheet) -> None:
 
 
 def _asynchronous(sheet: Sheet) -> None:
-    rules, engines = sheet.scenario.async_, sheet.system.rollout[0].layout.engines
+    rules = sheet.scenario.async_
     sheet.put("rollout-function-path", FULLY_ASYNC)
     sheet.put("update-weights-interval", rules.sync_every or 1, "async.sync_every")
-    if rules.max_concurrent is not None:
-        sheet.rule(
-            rules.max_concurrent % engines == 0,
-            f"concurrency is set per engine, and {rules.max_concurrent} groups over {engines} engines leave a rest",
-            "async.max_concurrent",
-            f"a multiple of {engines}",
-        )
-        sheet.put("sglang-server-concurrency", rules.max_concurrent // engines, "async.max_concurrent")
+    concurrent = concurrency_per_engine(sheet)
+    if concurrent is not None:
+        sheet.put("sglang-server-concurrency", concurrent, "async.max_concurrent")
     if rules.policy == NAME:
         sheet.says("async.policy", "async.max_staleness")
     else:
@@ -145,24 +140,17 @@ def _trainer(sheet: Sheet) -> None:
     sheet.put("balance-data", t.balance == "tokens", "trainer.balance")
     if t.micro_batch_tokens is not None:
         sheet.put("use-dynamic-batch-size", True)
-        sheet.put("max-tokens-per-gpu", _per_gpu(sheet, "micro_batch_tokens"), "trainer.micro_batch_tokens")
+        tokens = _budget(sheet, t.micro_batch_tokens, "micro_batch_tokens")
+        sheet.put("max-tokens-per-gpu", tokens, "trainer.micro_batch_tokens")
     else:
         sheet.put("micro-batch-size", t.micro_batch_size, "trainer.micro_batch_size")
     if t.logprob_micro_batch_tokens is not None:
-        tokens = _per_gpu(sheet, "logprob_micro_batch_tokens")
+        tokens = _budget(sheet, t.logprob_micro_batch_tokens, "logprob_micro_batch_tokens")
         sheet.put("log-probs-max-tokens-per-gpu", tokens, "trainer.logprob_micro_batch_tokens")
 
 
-def _per_gpu(sheet: Sheet, key: str) -> int:
-    """Token budgets are per GPU: those of a rank over its context-parallel GPUs."""
-    tokens, cp = int(getattr(sheet.scenario.trainer, key)), sheet.scenario.trainer.cp
-    sheet.rule(
-        tokens % cp == 0,
-        f"token budgets are per GPU: {tokens:,} tokens over {cp} context-parallel GPUs leave a rest",
-        f"trainer.{key}",
-        f"a multiple of {cp}",
-    )
-    return tokens // cp
+def _budget(sheet: Sheet, tokens: int, key: str) -> int:
+    return per_gpu(sheet, f"trainer.{key}", tokens, sheet.scenario.trainer.cp, "context-parallel")
 
 
 def _stages(sheet: Sheet) -> None:

@@ -7,7 +7,7 @@ own modules, whose keys differ.
 from __future__ import annotations
 
 from rlsim.frameworks import megatron, write
-from rlsim.frameworks.sheet import Row, Sheet, begin, cap, mini_batch, nodes, only
+from rlsim.frameworks.sheet import Row, Sheet, begin, cap, concurrency_per_engine, mini_batch, nodes, only, per_gpu
 from rlsim.scenario.schema import Scenario
 from rlsim.sync_settings import sync_bucket
 
@@ -102,19 +102,13 @@ def _placement(sheet: Sheet) -> str:
 
 
 def _fully_async(sheet: Sheet) -> None:
-    rules, engines = sheet.scenario.async_, sheet.system.rollout[0].layout.engines
-    prefix = "async_training."
+    rules, prefix = sheet.scenario.async_, "async_training."
     sheet.put(f"{prefix}staleness_threshold", 0.1 if rules.theta is None else rules.theta, "async.theta", "schedule")
     sheet.put(f"{prefix}trigger_parameter_sync_step", rules.sync_every or 4, "async.sync_every")
     sheet.rows(LEGACY_ASYNC, prefix)
-    if rules.max_concurrent is not None:
-        sheet.rule(
-            rules.max_concurrent % engines == 0,
-            f"concurrency is set per replica, and {rules.max_concurrent} groups over {engines} of them leave a rest",
-            "async.max_concurrent",
-            f"a multiple of {engines}",
-        )
-        sheet.put(f"{prefix}concurrent_samples_per_replica", rules.max_concurrent // engines, "async.max_concurrent")
+    concurrent = concurrency_per_engine(sheet)
+    if concurrent is not None:
+        sheet.put(f"{prefix}concurrent_samples_per_replica", concurrent, "async.max_concurrent")
     sheet.put("data.gen_batch_size", 1)
     sheet.says("async.policy", "async.max_staleness")
     sheet.put("async_training.use_dynamic_resource_scheduling", sheet.scenario.remedies.elastic is not None)
@@ -251,13 +245,8 @@ def _micro_batches(sheet: Sheet) -> None:
         if size is not None:
             sheet.put(prefix + size_key, size, f"trainer.{own}micro_batch_size")
         elif tokens is not None:
-            sheet.rule(
-                tokens % split == 0,
-                f"token budgets are per GPU: {tokens:,} tokens over {split} sequence-parallel GPUs leave a rest",
-                f"trainer.{own}micro_batch_tokens",
-                f"a multiple of {split}",
-            )
-            sheet.put(prefix + tokens_key, tokens // split, f"trainer.{own}micro_batch_tokens")
+            key = f"trainer.{own}micro_batch_tokens"
+            sheet.put(prefix + tokens_key, per_gpu(sheet, key, tokens, split, "sequence-parallel"), key)
 
 
 def _engine(sheet: Sheet) -> None:

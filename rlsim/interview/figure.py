@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 from rlsim.errors import UserError
 
 STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "K"))
+NOISE = 0.03
+"""Relative difference of steps below which nothing is said to win: real runs differ by more."""
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from rlsim.interview.figure import Facts, Figure, Pick, count, plain, ratio, seconds, share, size, word
+from rlsim.interview.figure import NOISE, Facts, Figure, Pick, count, plain, ratio, seconds, share, size, word
 from rlsim.interview.lab import REGIMES, Lab
 from rlsim.model import parameters
-
-NOISE = 0.03
-"""Relative difference of steps below which nothing is said to win: real runs differ by more."""
 
 
 def placement(lab: Lab) -> Facts:
@@ -60,7 +57,7 @@ def offload(lab: Lab) -> Facts:
         "step": seconds(run.step),
         "switch": seconds(switch),
         "switch_share": share(switch / run.step),
-        "without": seconds(ledger["without_offload"]["seconds"] or 0.0),
+        "without": seconds(ledger["without_offload"]["seconds"]),
         "kv": count(ledger["in_use"]["kv_tokens_per_engine"]),
         "kv_without": count(ledger["without_offload"]["kv_tokens_per_engine"]),
         "needed": Pick("yes" if ledger["needed"] else "no"),

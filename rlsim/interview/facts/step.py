@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlsim.interview.figure import Facts, Pick, count, plain, ratio, seconds, share, size, word
+from rlsim.interview.figure import NOISE, Facts, Pick, count, plain, ratio, seconds, share, size, word
 from rlsim.interview.lab import Lab
 from rlsim.model import parameters
 
@@ -107,7 +107,7 @@ def long_tail(lab: Lab) -> Facts:
         "kept_gain": ratio(run.step / kept.step),
         "overlapped": seconds(overlapped.step),
         "overlapped_gain": ratio(run.step / overlapped.step),
-        "overlap": Pick("gains" if overlapped.step < 0.97 * run.step else "loses"),
+        "overlap": Pick("gains" if overlapped.step < (1 - NOISE) * run.step else "loses"),
         "command": word(lab.command(over)),
     }
 

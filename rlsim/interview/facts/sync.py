@@ -12,6 +12,8 @@ def floor(lab: Lab) -> Facts:
     plan, system = lab.plan(case), lab.system(case)
     sync, part = plan.sync, lab.system(case).rollout[0]
     ways = {name: s for name, s in sync.alternatives.items() if name != "filesystem"}
+    if "broadcast" not in ways:
+        raise Unanswerable(f"{lab.file} has no weight sync between two pools of GPUs")
     fastest, broadcast = min(ways, key=lambda name: ways[name]), ways["broadcast"]
     return {
         "model_bytes": size(sync.bytes_total),
