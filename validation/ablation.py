@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from rlsim import catalog
 from validation import score
 from validation.published import nemo_rl, simulation
 from validation.published.records import Record
@@ -33,7 +34,9 @@ class Effect:
 
 def one_card(scenario: Scenario) -> Scenario:
     """One network card for a whole node."""
-    scenario["cluster"]["nic"] = f"{50 / scenario['cluster']['gpus_per_node']} GB/s"
+    cluster = scenario["cluster"]
+    card = catalog.gpu(cluster["gpu"]).nic_bandwidth
+    cluster["nic"] = f"{card / cluster['gpus_per_node'] / 1e9} GB/s"
     return scenario
 
 

@@ -80,7 +80,7 @@ def headline(data: dict[str, Any]) -> str:
     lines = [
         "| rows | n | median | p90 | bias | inside p10–p90 |",
         "|---|--:|--:|--:|--:|--:|",
-        _line("all predicted rows (no fit and no prior has seen them)", data["predicted"]),
+        _line("all predicted rows (not fitted; some of their sources helped to set priors)", data["predicted"]),
         *(_line(name, part) for name, part in data["by_kind"].items()),
         _line("fitted rows", data["fitted"]),
     ]
@@ -197,16 +197,6 @@ def _fit() -> str:
     for name, value in stored["values"].items():
         others = " | ".join(f"{fit[name]:.3g}" for fit in held.values())
         lines.append(f"| `{name}` | {value:.3g} | {others} |")
-    train = fits.training()
-    if train.get("values"):
-        lines += [
-            f"\nTraining, on torchtitan's and SimuMax's rows (n = {len(train['rows'])}):\n",
-            "| parameter | all rows | " + " | ".join(f"without {name}" for name in train["held_out"]) + " |",
-            "|---|--:|" + "--:|" * len(train["held_out"]),
-        ]
-        for name, value in train["values"].items():
-            others = " | ".join(f"{fit[name]:.3g}" for fit in train["held_out"].values())
-            lines.append(f"| `{name}` | {value:.3g} | {others} |")
     return "\n".join(lines)
 
 

@@ -207,15 +207,10 @@ def rl_rows(record: Record, row: Row) -> Iterator[Row]:
 def training_rows(record: Record, row: Row) -> Iterator[Row]:
     """Seconds of one training record's updates (or micro-batches)."""
     own = TRAINING.get(record.source)
-    fitted = record.id in fits.training()["rows"]
+    fitted = record.id in fits.training()
     for case in (own(record),) if own else train_misc.convert(record):
         seconds, floor, parts = training.price(case)
         low, high = _spread(parts, UPDATE, profile("generic").with_values(**case.profile))
-        without = {}
-        for name, values in fits.training()["held_out"].items():
-            axis, _, value = name.partition(" ")
-            if value in (row.source, row.gpu, row.group):
-                without[axis] = training.price(case, values)[0]
         trainer = case.scenario["trainer"]
         layout = {k: v for k, v in trainer.items() if k in ("tp", "pp", "vpp", "cp", "ep", "precision")}
         yield replace(
@@ -232,7 +227,6 @@ def training_rows(record: Record, row: Row) -> Iterator[Row]:
             parts=parts,
             note=case.note,
             status=FITTED if fitted else PREDICTED,
-            without=without,
         )
 
 
@@ -291,7 +285,7 @@ def _spread(parts: Parts, rules: Rules, known: Profile) -> tuple[float, float]:
 
 
 def link_rows(record: Record, row: Row) -> Iterator[Row]:
-    """Rates and times of links, peaks of GPUs."""
+    """Rates and times of links, peaks of GPUs; what the catalog states itself counts as fitted."""
     for figure in comm.convert(record):
         yield replace(
             row,
@@ -301,6 +295,7 @@ def link_rows(record: Record, row: Row) -> Iterator[Row]:
             predicted=figure.predicted,
             mode=record.kind,
             note=figure.note,
+            status=FITTED if figure.given else PREDICTED,
         )
 
 

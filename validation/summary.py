@@ -40,9 +40,6 @@ TIERS = (
     Tier("stack known: the same recipes in the next version (repeat)", lambda r: _steps(r) and r.status == REPEAT, None,
          (0.08, 0.16, None)),
     Tier("held-out model family, same stack and GPU: NeMo-RL", _steps, "model", (0.12, 0.25, 0.08)),
-    Tier("held-out model family: training", lambda r: r.quantity.startswith("update_s"), "model", (0.12, 0.25, 0.08)),
-    Tier("held-out GPU generation: training", lambda r: r.quantity.startswith("update_s"), "gpu", (0.15, 0.30, 0.10)),
-    Tier("held-out framework: training", lambda r: r.quantity.startswith("update_s"), "framework", (0.20, 0.40, 0.15)),
     Tier("shipped priors only: NeMo-RL steps with the generic profile", _steps, "framework", (0.20, 0.40, 0.15)),
     Tier("shipped priors only: steps of other frameworks, lengths known", lambda r: r.quantity == STEP
          and not _steps(r) and "not published" not in r.note, None, (0.20, 0.40, 0.15)),
@@ -101,7 +98,7 @@ def done(rows: Sequence[Row]) -> list[Row]:
 
 
 def scored(rows: Sequence[Row]) -> list[Row]:
-    """Of those, the ones that no fit and no prior has seen."""
+    """Of those, the ones that were not fitted."""
     return [row for row in done(rows) if row.status == PREDICTED]
 
 
@@ -112,9 +109,9 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "tiers": {tier.name: tier_of(rows, tier) for tier in TIERS},
         "by_source": {
-            name: _scores(part) for name, part in score.by(known, lambda r: f"{r.source} / {r.kind}").items()
+            name: _scores(part) for name, part in score.by(known, lambda r: _apart(r, f"{r.source} / {r.kind}")).items()
         },
-        "by_kind": {name: _scores(part) for name, part in score.by(known, lambda r: r.kind).items()},
+        "by_kind": {name: _scores(part) for name, part in score.by(known, lambda r: _apart(r, r.kind)).items()},
         "by_quantity": {
             name: _scores(part)
             for name, part in score.by([r for r in known if r.kind.startswith("rl_")], lambda r: r.quantity).items()
@@ -133,6 +130,11 @@ def summary(rows: Sequence[Row]) -> dict[str, Any]:
         "inside_interval": inside(scored(rows)),
         "pairs": pairs.judged(pairs.pairs(rows)),
     }
+
+
+def _apart(row: Row, name: str) -> str:
+    """Fitted and repeated rows have lines of their own."""
+    return name if row.status == PREDICTED else f"{name} ({row.status})"
 
 
 def tier_of(rows: Sequence[Row], tier: Tier) -> dict[str, Any]:

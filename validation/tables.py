@@ -15,6 +15,7 @@ from typing import Any
 
 import pandas as pd
 
+from rlsim.calibrate import tables as reader
 from rlsim.errors import UserError
 
 BENCHMARKS = (
@@ -73,10 +74,7 @@ def write(rows: Iterable[Row], folder: Path | str, name: str | None = None) -> P
 def read(folders: Path | str | Sequence[Path | str]) -> pd.DataFrame:
     """All rows of the parquet and CSV files below the folders (or of single files), parameters as columns."""
     places = [folders] if isinstance(folders, (str, Path)) else list(folders)
-    files = [file for place in places for file in _files(Path(place))]
-    if not files:
-        raise UserError(f"no tables in {', '.join(map(str, places))}", fix="a folder with .parquet or .csv tables")
-    return pd.concat([_read(file) for file in files], ignore_index=True)
+    return checked(reader.read([Path(place) for place in places]).drop(columns="file"), ", ".join(map(str, places)))
 
 
 def checked(frame: pd.DataFrame, where: str) -> pd.DataFrame:
@@ -92,14 +90,3 @@ def checked(frame: pd.DataFrame, where: str) -> pd.DataFrame:
         if frame[column].isna().any() or (frame[column] < 0).any():
             raise UserError("not a number from 0 up", file=where, key=column)
     return frame[[*FIXED, *(c for c in frame.columns if c not in FIXED)]]
-
-
-def _files(place: Path) -> list[Path]:
-    if place.is_file():
-        return [place]
-    return sorted(file for end in ("parquet", "csv") for file in place.rglob(f"*.{end}"))
-
-
-def _read(file: Path) -> pd.DataFrame:
-    frame = pd.read_csv(file) if file.suffix == ".csv" else pd.read_parquet(file)
-    return checked(frame, str(file))

@@ -46,5 +46,5 @@ def test_missing_columns_and_empty_folders_are_named(tmp_path: Path) -> None:
     del short["world"]
     with pytest.raises(UserError, match="no column world"):
         tables.write([short], tmp_path)
-    with pytest.raises(UserError, match="no tables"):
+    with pytest.raises(UserError, match="no such file or folder"):
         tables.read(tmp_path / "none")

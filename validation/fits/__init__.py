@@ -21,9 +21,9 @@ def nemo_rl() -> dict[str, Any]:
     return _read("nemo_rl")
 
 
-def training() -> dict[str, Any]:
-    """`rows`: ids of torchtitan's and SimuMax's; `held_out`: "framework NAME", "gpu NAME", "model NAME" -> values."""
-    return _read("training")
+def training() -> list[str]:
+    """Ids of torchtitan's and SimuMax's records, which the training priors were set with."""
+    return list(_read("training")["rows"])
 
 
 def weight_sync() -> list[str]:

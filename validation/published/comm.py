@@ -25,19 +25,24 @@ EXPERTS = 256
 """Experts of the model whose hidden size and top-k DeepEP's benchmarks have."""
 SHAPES = (4096, 8192, 16384)
 LARGEST = 8.0 * 2**30
+MATMUL = "matmul_rate"
 SPARSITY = 1.5
 """A dense bf16 peak over this many times the catalog's is one with sparsity."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: `unit` of both; times are "s", rates end in "/s"."""
+    """One figure: `unit` of both; times are "s", rates end in "/s".
+
+    given   the catalog states it, nothing predicts it
+    """
 
     quantity: str
     unit: str
     measured: float
     predicted: float
     note: str = ""
+    given: bool = False
 
 
 def convert(record: Record) -> tuple[Figure, ...]:
@@ -135,10 +140,10 @@ def _peaks(record: Record) -> tuple[Figure, ...]:
     if "rdma_gbps_per_gpu" in m:
         own["nic_bandwidth"] = (float(m["rdma_gbps_per_gpu"]) / 8 * 1e9, gpu.nic_bandwidth)
     if "bf16_max_achievable_matmul_tflops" in m:
-        own["matmul_rate"] = (float(m["bf16_max_achievable_matmul_tflops"]) * 1e12, best_matmul(gpu))
+        own[MATMUL] = (float(m["bf16_max_achievable_matmul_tflops"]) * 1e12, best_matmul(gpu))
     if not own:
         raise SkipError("no figure of the catalog's is in the record")
-    return tuple(Figure(name, "1/s", seen, found) for name, (seen, found) in own.items())
+    return tuple(Figure(name, "1/s", seen, found, given=name != MATMUL) for name, (seen, found) in own.items())
 
 
 def _table(table: Mapping[str, Any]) -> tuple[Figure, ...]:
@@ -153,7 +158,7 @@ def _table(table: Mapping[str, Any]) -> tuple[Figure, ...]:
             continue
         if seen > SPARSITY * peak:
             continue  # with sparsity: no dense figure
-        out.append(Figure(f"bf16_peak {name}", "1/s", seen, peak))
+        out.append(Figure(f"bf16_peak {name}", "1/s", seen, peak, given=True))
     if not out:
         raise SkipError("no dense figure of the catalog's GPUs is in the record")
     return tuple(out)
