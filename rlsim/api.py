@@ -17,7 +17,7 @@ from rlsim.memory import MemoryReport, check_memory
 from rlsim.resharding import Reshard, reshard_plan
 from rlsim.result import Labels, Result, infeasible_summary
 from rlsim.result import simulate as play
-from rlsim.scenario.checks import inert_blocks
+from rlsim.scenario.inert import inert_blocks
 from rlsim.scenario.load import ScenarioFile, load_scenario
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.settings import settings

@@ -35,7 +35,7 @@ def medians(rows: pd.DataFrame) -> pd.DataFrame:
 
 def _files(place: Path) -> list[Path]:
     if not place.exists():
-        raise UserError("no such file or folder", file=str(place), fix="tables written by `rlsim calibrate run`")
+        raise UserError("no such file or folder", file=str(place), fix="a folder of tables, .parquet or .csv")
     if place.is_file():
         return [place]
     files = sorted(f for ending in ENDINGS for f in place.rglob(f"*{ending}"))

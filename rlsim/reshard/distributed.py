@@ -19,6 +19,7 @@ from rlsim.reshard.engines import engine_side
 from rlsim.reshard.execute import read, written
 from rlsim.reshard.pieces import Local, Side
 from rlsim.reshard.plan import Block, Plan, classes_of, plan_between
+from rlsim.reshard.shared_buffer import Mapped, share
 from rlsim.reshard.state import checkpoint_rectangle, rectangle_of, sides
 
 State = dict[str, torch.Tensor]
@@ -346,14 +347,14 @@ def shared_memory(world: World, held: State, bucket: int) -> State:
         for (source, target), runs in pairs.items():
             if world.rank == source:
                 message = torch.cat([_bytes(read(_source(held, block, k), block, k)) for k in runs])
-                handle, owner = _share(message)
+                handle, owner = share(message)
                 handles[source, target] = handle
                 kept.append(owner)
         everybody: list[dict[tuple[int, int], Any]] = [{} for _ in range(dist.get_world_size())]
         dist.all_gather_object(everybody, handles)
         for (source, target), runs in pairs.items():
             if world.rank == target:
-                with _Mapped(everybody[source][source, target]) as message:
+                with Mapped(everybody[source][source, target]) as message:
                     _unpack(world, block, runs, message, found)
         if not world.trainer:
             _padding(world, block, found)
@@ -361,50 +362,6 @@ def shared_memory(world: World, held: State, bucket: int) -> State:
         for owner in kept:
             owner()
     return found
-
-
-def _share(message: torch.Tensor) -> tuple[Any, Callable[[], object]]:
-    """(handle for another process, what frees it)."""
-    if message.is_cuda:
-        from torch.multiprocessing.reductions import reduce_tensor
-
-        torch.cuda.synchronize()
-        # the lambda keeps the buffer alive until the receivers have taken it
-        return reduce_tensor(message), lambda: message.untyped_storage().resize_(0)  # type: ignore[no-untyped-call]
-    from multiprocessing.shared_memory import SharedMemory
-
-    memory = SharedMemory(create=True, size=max(1, message.numel()))
-    assert memory.buf is not None
-    memory.buf[: message.numel()] = message.numpy().tobytes()
-
-    def free() -> None:
-        memory.close()
-        memory.unlink()
-
-    return (memory.name, message.numel()), free
-
-
-class _Mapped:
-    """A buffer of another process, mapped."""
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self._memory: Any = None
-
-    def __enter__(self) -> torch.Tensor:
-        if callable(self._handle[0]):
-            rebuild, arguments = self._handle
-            mapped: torch.Tensor = rebuild(*arguments)
-            return mapped
-        from multiprocessing.shared_memory import SharedMemory
-
-        name, size = self._handle
-        self._memory = SharedMemory(name)
-        return torch.frombuffer(bytearray(self._memory.buf[:size]), dtype=torch.uint8)
-
-    def __exit__(self, *_: object) -> None:
-        if self._memory is not None:
-            self._memory.close()
 
 
 STRATEGIES: Mapping[str, Callable[[World, State, int], State]] = {

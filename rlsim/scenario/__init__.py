@@ -1,7 +1,7 @@
 """Scenario files: schema, units, variants, overrides, and errors that name file, line and key."""
 
-from rlsim.scenario.checks import inert_blocks
 from rlsim.scenario.dump import dump_yaml, to_dict
+from rlsim.scenario.inert import inert_blocks
 from rlsim.scenario.load import ScenarioFile, load_scenario, loads_scenario, scenario_from_dict
 from rlsim.scenario.schema import Scenario
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlsim.errors import UserError
-from rlsim.scenario.checks import inert_blocks
+from rlsim.scenario.inert import inert_blocks
 from rlsim.scenario.load import load_scenario
 from rlsim.scenario.schema import Scenario
 from rlsim.sim.settings import settings
