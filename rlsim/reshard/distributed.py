@@ -266,7 +266,7 @@ def _broadcast(
 def replicate(world: World, held: State, bucket: int) -> State:
     """By plan into the first engine; each rank passes its tensors on, bucket by bucket, to its like in the next one.
 
-    A pipeline: while engine i takes bucket k, engine i + 1 takes bucket k − 1.
+    A pipeline: an engine sends bucket k on while it takes bucket k + 1; two buckets are held at a time.
     """
     plan = world.plan
     first = plan_between(
@@ -281,6 +281,7 @@ def replicate(world: World, held: State, bucket: int) -> State:
     before, after = world.rank - width, world.rank + width
     if engine > 0:
         found = _shapes(world)
+    under_way: tuple[dist.Work, torch.Tensor] | None = None  # with the bytes, which have to stay until they are sent
     for part in _parts(found, bucket):
         message = torch.cat([_bytes(found[name])[a:b] for name, a, b in part]) if engine == 0 else None
         if message is None:
@@ -291,7 +292,13 @@ def replicate(world: World, held: State, bucket: int) -> State:
                 found[name].reshape(-1).view(torch.uint8)[a:b] = message[at : at + b - a]
                 at += b - a
         if engine + 1 < plan.engines:
-            dist.send(message, after)
+            if under_way is not None:
+                under_way[0].wait()
+            work = dist.isend(message, after)
+            assert work is not None  # None only outside the group
+            under_way = (work, message)
+    if under_way is not None:
+        under_way[0].wait()
     return found
 
 

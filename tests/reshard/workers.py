@@ -25,9 +25,10 @@ CASES: list[tuple[ModelSpec, TrainLayout, EngineLayout]] = [
     (BIAS, trainer(BIAS, tp=4), engines(BIAS, attn_tp=2)),  # groups cut by TP, tied
     (MOE, trainer(MOE, tp=2, ep=4, etp=1, gpus=4), engines(MOE, count=2)),
     (MLA, trainer(MLA, "fsdp2", gpus=3), engines(MLA, attn_dp=3, moe_ep=3)),
+    (NORM, trainer(NORM, "fsdp2", gpus=3), engines(NORM, count=3)),  # an engine between two others
     (GPT_OSS, trainer(GPT_OSS, tp=2, etp=2), engines(GPT_OSS, count=2, attn_tp=2, moe_ep=2)),
 ]
-DTYPES = (torch.bfloat16, torch.float32, torch.int32, torch.float8_e4m3fn, torch.bfloat16)
+DTYPES = (torch.bfloat16, torch.float32, torch.int32, torch.float8_e4m3fn, torch.bfloat16, torch.bfloat16)
 
 
 def work(rank: int, folder: str) -> None:
