@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from validation.html import html_of
 from validation.pairs import judged, pairs
-from validation.published.rows import PREDICTED, Row
+from validation.published.rows import Row
+
+from .rows_by_hand import row as by_hand
 
 
 def row(id_: str, measured: float, predicted: float, **axes: object) -> Row:
-    return Row(
-        id=id_,
-        source="s",
-        kind="rl_step",
-        spec="A",
-        quantity="step_time_s",
-        unit="s",
-        group="m",
-        mode="sync",
-        measured=measured,
-        predicted=predicted,
-        status=PREDICTED,
-        same="w",
-        axes=axes,
-    )
+    return by_hand(id_, measured, predicted=predicted, same="w", axes=axes)
 
 
 def test_pairs_differ_in_one_thing() -> None:

@@ -8,29 +8,14 @@ from validation.page import markdown
 from validation.published.rows import FITTED, PREDICTED, REPEAT, Row
 from validation.summary import as_dict, drift_pairs
 
+from .rows_by_hand import row as by_hand
+
 NEMO = "nemo_rl_perf_summary"
 
 
 def row(id_: str, measured: float, status: str, source: str = NEMO) -> Row:
-    return Row(
-        id=id_,
-        source=source,
-        kind="rl_step",
-        spec="A",
-        quantity="step_time_s",
-        unit="s",
-        group="m",
-        mode="sync",
-        measured=measured,
-        predicted=90.0,
-        without={"model": 95.0},
-        p10=80.0,
-        p90=120.0,
-        floor=1.0,
-        work=2.0,
-        status=status,
-        recipe="a",
-    )
+    more = {"without": {"model": 95.0}, "p10": 80.0, "p90": 120.0, "floor": 1.0, "work": 2.0, "recipe": "a"}
+    return by_hand(id_, measured, status=status, source=source, **more)
 
 
 ROWS = [row("nemo-v0.4.0-a", 100.0, FITTED), row("nemo-v0.5.0-a", 90.0, REPEAT)]
