@@ -17,6 +17,7 @@ __all__ = [
     "plan",
     "reshard_plan",
     "simulate",
+    "sweep",
 ]
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from rlsim.api import Result, check, compare, load_scenario, reshard_plan, simulate
     from rlsim.counterfactual.explain import explain
     from rlsim.length_fits import fit_lengths
+    from rlsim.plan.sweep import sweep
     from rlsim.runcost import run_cost as cost
 
 
@@ -40,6 +42,10 @@ def __getattr__(name: str) -> Any:
         from rlsim.counterfactual.explain import explain
 
         return explain
+    if name == "sweep":
+        from rlsim.plan.sweep import sweep
+
+        return sweep
     if name == "plan":
         import importlib
 

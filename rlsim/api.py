@@ -88,21 +88,32 @@ class Bar(Protocol):
     def advance(self, task: int) -> None: ...
 
 
-def check(scenario: Scenario) -> Check:
-    """Resolve a scenario and check its memory; nothing is simulated.
+def check(scenario: Scenario, profile: Mapping[str, float] | None = None) -> Check:
+    """Resolve a scenario and check its memory; nothing is simulated. `profile`: values of the calibration profile that
+    are to differ from its own (SI).
 
     Raises `UserError` where the scenario itself is wrong.
     """
     system = resolve(scenario)
+    if profile:
+        system = replace(system, profile=system.profile.with_values(**profile))
     check_lending(system)
     return Check(scenario, system, check_memory(system), tuple(inert_blocks(scenario)))
 
 
 def simulate(
-    scenario: Scenario, *, steps: int | None = None, seed: int | None = None, change: Change = AS_IT_IS
+    scenario: Scenario,
+    *,
+    steps: int | None = None,
+    seed: int | None = None,
+    change: Change = AS_IT_IS,
+    profile: Mapping[str, float] | None = None,
 ) -> Result:
-    """Play one variant, with `change` made to what it costs. Raises `InfeasibleError` when it does not fit."""
-    report = check(scenario)
+    """Play one variant, with `change` made to what it costs; `profile` as in `check`.
+
+    Raises `InfeasibleError` when it does not fit into memory.
+    """
+    report = check(scenario, profile)
     if not report.feasible:
         raise InfeasibleError(report)
     return _play(report, steps, seed, change)

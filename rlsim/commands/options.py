@@ -27,6 +27,14 @@ Set = Annotated[
 ]
 Variant = Annotated[str | None, typer.Option("--variant", help="Only this variant.")]
 First = Annotated[str | None, typer.Option("--variant", help="This variant (default: the file's base).")]
+Html = Annotated[Path | None, typer.Option("--html", parser=place, help="Draw into this file.")]
+Jobs = Annotated[int | None, typer.Option("--jobs", min=1, help="Local processes (default: one a core).")]
+Ray = Annotated[
+    str | None,
+    typer.Option("--ray", metavar="ADDR|local", help="Run on a Ray cluster: its address, or a local one."),
+]
+Steps = Annotated[int | None, typer.Option("--steps", min=1, help="Measured steps (default: the file's).")]
+Seed = Annotated[int | None, typer.Option("--seed", min=0, help="Random seed (default: the file's).")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Emit = Annotated[
     str | None, typer.Option("--emit", help="Print it as this framework's flags too.", metavar="FRAMEWORK")

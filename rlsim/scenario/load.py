@@ -61,10 +61,14 @@ def load_scenario(path: str | FilePath, overrides: Sequence[str] = (), variant: 
 
 
 def loads_scenario(
-    text: str, name: str = "<string>", overrides: Sequence[str] = (), variant: str | None = None
+    text: str,
+    name: str = "<string>",
+    overrides: Sequence[str] = (),
+    variant: str | None = None,
+    folder: str | FilePath = "",
 ) -> ScenarioFile:
-    """A scenario from YAML text."""
-    return _load(text, name, FilePath(), "scenario", overrides, variant)
+    """A scenario from YAML text. `folder`: what relative paths in it are relative to."""
+    return _load(text, name, FilePath(folder), "scenario", overrides, variant)
 
 
 def scenario_from_dict(data: Mapping[str, Any]) -> Scenario:

@@ -37,3 +37,11 @@ def reported(first: str) -> Iterator[Callable[[str, int, int], None]]:
     with bar() as shown:
         task = shown.add_task(first, total=1)
         yield lambda what, done, total: shown.update(task, description=what, completed=done, total=max(total, done))
+
+
+@contextmanager
+def simulations(total: int) -> Iterator[Callable[[int], None]]:
+    """A bar for so many simulations; the function that it gives is told how many more are done."""
+    with bar() as shown:
+        task = shown.add_task("simulating", total=total)
+        yield lambda more: shown.advance(task, more)
