@@ -1,4 +1,4 @@
-"""Copies between host and device, pinned and pageable; on CPUs from memory to memory (`direction` host-to-host)."""
+"""Copies between host and device, pinned and pageable; on CPUs from memory to memory (`direction` h2h)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from validation.microbench.setting import Setting
 
 def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Seconds of one copy of `bytes`."""
-    sizes = setting.choose((1 << 20,), (1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 28), (1 << 16, 1 << 22, 1 << 28, 1 << 31))
+    sizes = setting.choose(
+        (1 << 20,), (1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 28), (1 << 16, 1 << 22, 1 << 28, 1 << 31)
+    )
     for size in sizes:
         if setting.device.type == "cpu":
             a, b = torch.ones(size, dtype=torch.uint8), torch.empty(size, dtype=torch.uint8)
-            yield from _rows(setting, "host-to-host", size, False, a, b)
+            yield from _rows(setting, "h2h", size, False, a, b)
             continue
         device = torch.ones(size, dtype=torch.uint8)
         for pinned in (True, False):
             host = torch.ones(size, dtype=torch.uint8, device="cpu", pin_memory=pinned)
-            yield from _rows(setting, "host-to-device", size, pinned, host, device)
-            yield from _rows(setting, "device-to-host", size, pinned, device, host)
-        yield from _rows(setting, "device-to-device", size, False, device, torch.empty_like(device))
+            yield from _rows(setting, "h2d", size, pinned, host, device)
+            yield from _rows(setting, "d2h", size, pinned, device, host)
+        yield from _rows(setting, "d2d", size, False, device, torch.empty_like(device))
 
 
 def _rows(

@@ -29,7 +29,9 @@ def run(setting: Setting) -> Iterator[dict[str, Any]]:
         folder = _shared_folder(setting)
         try:
             save = setting.timed(
-                lambda s=state, f=folder: dcp.save(s, checkpoint_id=f), together=True, prepare=lambda f=folder: _empty(setting, f)
+                lambda s=state, f=folder: dcp.save(s, checkpoint_id=f),
+                together=True,
+                prepare=lambda f=folder: _empty(setting, f),
             )
             load = setting.timed(lambda s=state, f=folder: dcp.load(s, checkpoint_id=f), together=True)
         finally:

@@ -20,7 +20,9 @@ LIMIT = 60.0
 
 def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Seconds of one hand-over of `bytes`, the copy at the receiver included."""
-    sizes = setting.choose((1 << 20,), (1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26), (1 << 16, 1 << 20, 1 << 26, 1 << 30))
+    sizes = setting.choose(
+        (1 << 20,), (1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26), (1 << 16, 1 << 20, 1 << 26, 1 << 30)
+    )
     context = mp.get_context("spawn")
     there, back = context.Queue(), context.Queue()
     receiver = context.Process(target=_receive, args=(there, back, str(setting.device)), daemon=True)
