@@ -13,7 +13,7 @@ from validation.microbench.setting import Setting
 
 
 def run(setting: Setting) -> Iterator[dict[str, Any]]:
-    """Seconds until the last engine has its weights; half of the ranks (rounded down, at most two) are the trainer's."""
+    """Seconds until the last engine has its weights; half of the ranks, at most two, train."""
     if setting.world < 2:
         return
     trainers = min(2, setting.world // 2)
