@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rlsim.commands import calibrate, interview
+from rlsim.commands import calibrate, checkout, interview
 from rlsim.commands.cost import cost
 from rlsim.commands.explain import explain
 from rlsim.commands.export import export
@@ -251,12 +250,7 @@ def catalog(
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
 def validate(context: typer.Context) -> None:
     """Predictions against published measurements (from a checkout of the repository)."""
-    root = Path(__file__).parents[1]
-    if not (root / "validation" / "cli.py").exists():
-        message = "the records and converters are in the repository, not in the installed package"
-        raise UserError(message, fix="run `python -m rlsim validate published` in a checkout")
-    sys.path.insert(0, str(root))
-    command = importlib.import_module("validation.cli")
+    command = checkout.module("cli", "the records and converters", "validate published")
     command.app(context.args, prog_name="rlsim validate")
 
 

@@ -31,7 +31,7 @@ Row = Mapping[str, Any]
 
 
 def identity(device: str | None = None) -> dict[str, Any]:
-    """Fixed columns that are the same for all rows of this process: machine, device, torch, started.
+    """Columns that are the same for all rows of this process: machine, device, torch, versions of the rest, started.
 
     device  name of the accelerator; None: the processor's name
     """
@@ -41,8 +41,20 @@ def identity(device: str | None = None) -> dict[str, Any]:
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, {_memory():.0f} GiB",
         "device": device or processor(),
         "torch": torch.__version__,
+        "versions": _versions(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _versions() -> str:
+    """What torch stands on: python, and CUDA and NCCL where it was built with them."""
+    import torch
+
+    found = [f"python {platform.python_version()}"]
+    if torch.version.cuda is not None:
+        found.append(f"cuda {torch.version.cuda}")
+        found.append("nccl " + ".".join(map(str, torch.cuda.nccl.version())))
+    return ", ".join(found)
 
 
 def processor() -> str:
@@ -67,7 +79,9 @@ def write(rows: Iterable[Row], folder: Path | str, name: str | None = None) -> P
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{name or '-'.join(sorted(frame['benchmark'].unique()))}.parquet"
-    frame.to_parquet(file, index=False)
+    half = file.with_suffix(".half")  # who is ended while writing leaves the last whole table
+    frame.to_parquet(half, index=False, compression="zstd")
+    half.replace(file)
     return file
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NEEDED = ("benchmark", "seconds")
-BOOKKEEPING = ("repetition", "seconds", "started", "torch", "case", "file", "rank")
+BOOKKEEPING = ("repetition", "seconds", "started", "torch", "versions", "case", "file", "rank")
 """Columns that do not tell what was measured."""
 ENDINGS = (".parquet", ".csv")
 

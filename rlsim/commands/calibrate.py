@@ -7,13 +7,55 @@ from typing import Annotated
 
 import typer
 
-from rlsim.commands.options import Json, Set, print_json
+from rlsim.commands import checkout
+from rlsim.commands.options import Json, Set, place, print_json
+from rlsim.errors import UserError
 
 app = typer.Typer(
-    help="Anchor the simulator on measurements: fit a profile, read a run's log, show what a profile rests on.",
+    help="Anchor the simulator on measurements: measure a machine, fit a profile, read a run's log, show its basis.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+
+
+@app.command()
+def run(
+    benchmarks: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="gemm, attention, logprob, prefill, decode, copy, ipc, train_step, collective, reshard, dcp; or all.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", parser=place, help="Folder for the table.")] = Path("measurements"),
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    world: Annotated[
+        list[int] | None,
+        typer.Option(help="Processes of train_step, collective, reshard and dcp; several times for several."),
+    ] = None,
+    max_size: Annotated[
+        str | None, typer.Option(help="Largest message, copy, model or checkpoint, such as '64 MB'.", metavar="BYTES")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="The smallest sizes alone: does it work here?")] = False,
+    limit: Annotated[float, typer.Option(min=1, help="Seconds after which one benchmark is ended.")] = 600.0,
+    json_: Json = False,
+) -> None:
+    """Measure this machine in real torch and torch.distributed (from a checkout of the repository)."""
+    command = checkout.module("microbench.command", "the benchmarks", "calibrate run")
+    if device not in ("auto", "cpu", "cuda"):
+        raise UserError(f"no device {device!r}", key="--device", fix="auto, cpu or cuda")
+    asked = command.Asked("quick" if quick else "full", device, _size(max_size), limit)
+    if not command.command(benchmarks or [], out, asked, world or [], json_):
+        raise typer.Exit(1)
+
+
+def _size(written: str | None) -> float:
+    from rlsim.scenario import quantity
+
+    try:
+        return float("inf") if written is None else quantity.parse(written, quantity.BYTES)
+    except quantity.MistakeError as error:
+        raise UserError(error.message, key="--max-size", fix=error.fix) from None
 
 
 @app.command()

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from validation.microbench.setting import Setting
 
@@ -30,13 +30,13 @@ def run(setting: Setting) -> Iterator[dict[str, Any]]:
 def _forward(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Callable[[], object]:
     def work() -> None:
         with torch.no_grad():
-            F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+            functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
 
     return work
 
 
 def _both(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Callable[[], object]:
     def work() -> None:
-        F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).sum().backward()
+        functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).sum().backward()
 
     return work

@@ -16,32 +16,35 @@ import torch.distributed as dist
 
 from validation.microbench.setting import Setting
 
-MEMORY = 2 << 30
-"""Bytes that the tensors of all ranks of one host together may take."""
 SIZES = tuple(1 << e for e in range(10, 31, 2))
+SHARE = 1 / 3
+"""Of the memory, that the tensors of one operation may take."""
 
 
 def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Seconds until the slowest rank has its result, by operation and size."""
     if setting.world < 2:
         return
-    largest = setting.choose(1 << 20, 1 << 28, 1 << 30)
-    sizes = [s for s in setting.choose((1 << 10, 1 << 20), SIZES, SIZES) if s <= largest]
     for op, build in OPERATIONS.items():
-        for size in sizes:
-            ranks = setting.world if setting.device.type == "cpu" else 1
-            if size * (setting.world + 1) * ranks > (MEMORY if setting.device.type == "cpu" else 64 << 30):
-                continue
+        for size in setting.sizes((1 << 10, 1 << 20), SIZES, SIZES):
+            if _needed(setting, op, size) > SHARE * setting.memory:
+                logging.warning("%s of %d bytes: not enough memory", op, size)
+                break
             work = build(setting, size)
             try:
                 work()
             except (RuntimeError, NotImplementedError) as error:
                 logging.warning("%s has no %s: %s", setting.backend, op, str(error).splitlines()[0])
                 break
-            repetitions = setting.repetitions if size < 1 << 26 else 3
-            seconds = setting.timed(work, repetitions, together=True)
+            seconds = setting.timed(work, together=True)
             case = f"{op}-{size}-w{setting.world}"
             yield from setting.rows("collective", case, seconds, op=op, bytes=size, dtype="float32")
+
+
+def _needed(setting: Setting, op: str, size: int) -> int:
+    """Bytes of its tensors on one device; ranks on CPUs share one memory."""
+    ranks = setting.world if setting.device.type == "cpu" else 1
+    return ranks * size * (setting.world + 1 if op in ("all_gather", "reduce_scatter") else 2)
 
 
 def _all_gather(setting: Setting, size: int) -> Callable[[], object]:

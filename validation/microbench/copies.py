@@ -12,7 +12,7 @@ from validation.microbench.setting import Setting
 
 def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Seconds of one copy of `bytes`."""
-    sizes = setting.choose(
+    sizes = setting.sizes(
         (1 << 20,), (1 << 14, 1 << 18, 1 << 22, 1 << 26, 1 << 28), (1 << 16, 1 << 22, 1 << 28, 1 << 31)
     )
     for size in sizes:

@@ -22,7 +22,7 @@ TENSORS = 16
 def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Seconds to save and to load `bytes` of weights of all ranks together; the page cache is not dropped."""
     mesh = init_device_mesh(setting.device.type, (setting.world,))
-    for size in setting.choose((1 << 20,), (1 << 20, 1 << 24, 1 << 27), (1 << 24, 1 << 30, 1 << 33)):
+    for size in setting.sizes((1 << 20,), (1 << 20, 1 << 24, 1 << 27), (1 << 24, 1 << 30, 1 << 32)):
         rows = max(setting.world, size // TENSORS // 4 // 64)
         whole = {f"weight.{i}": torch.ones(rows, 64) for i in range(TENSORS)}
         state = {name: distribute_tensor(tensor, mesh, [Shard(0)]) for name, tensor in whole.items()}

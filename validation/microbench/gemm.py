@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
+from torch.nn import functional
 
 from validation.microbench.setting import Setting
 
@@ -21,5 +21,5 @@ def run(setting: Setting) -> Iterator[dict[str, Any]]:
         for m, n, k in shapes:
             x, w = torch.randn(m, k, dtype=dtype), torch.randn(n, k, dtype=dtype)
             name = str(dtype).removeprefix("torch.")
-            seconds = setting.timed(lambda x=x, w=w: F.linear(x, w))
+            seconds = setting.timed(lambda x=x, w=w: functional.linear(x, w))
             yield from setting.rows("gemm", f"gemm-{m}x{n}x{k}-{name}", seconds, m=m, n=n, k=k, dtype=name)

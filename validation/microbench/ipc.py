@@ -13,14 +13,14 @@ from typing import Any
 import torch
 import torch.multiprocessing as mp
 
-from validation.microbench.setting import Setting
+from validation.microbench.setting import Setting, die_with_parent
 
 LIMIT = 60.0
 
 
 def run(setting: Setting) -> Iterator[dict[str, Any]]:
     """Seconds of one hand-over of `bytes`, the copy at the receiver included."""
-    sizes = setting.choose(
+    sizes = setting.sizes(
         (1 << 20,), (1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 26), (1 << 16, 1 << 20, 1 << 26, 1 << 30)
     )
     context = mp.get_context("spawn")
@@ -49,6 +49,7 @@ def _once(setting: Setting, tensor: torch.Tensor, there: Any, back: Any) -> floa
 
 
 def _receive(there: Any, back: Any, device: str) -> None:
+    die_with_parent()
     torch.set_num_threads(1)
     kept = torch.empty(0, dtype=torch.uint8, device=device)
     while (tensor := there.get()) is not None:

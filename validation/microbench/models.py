@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
+from torch.nn import functional
 
 from validation.microbench.setting import Setting
 from validation.minigrpo.model import Cache, Config, Packed, Transformer
@@ -35,7 +35,7 @@ def train_step(setting: Setting) -> Iterator[dict[str, Any]]:
                 tokens, packed = torch.randint(c.vocab, (batch * sequence,)), Packed((sequence,) * batch)
 
                 def step(model: Any = model, o: Any = optimizer, t: Any = tokens, p: Any = packed) -> None:
-                    F.cross_entropy(model(t, p).float(), t).backward()
+                    functional.cross_entropy(model(t, p).float(), t).backward()
                     o.step()
                     o.zero_grad(set_to_none=True)
 

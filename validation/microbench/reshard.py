@@ -18,7 +18,7 @@ def run(setting: Setting) -> Iterator[dict[str, Any]]:
         return
     trainers = min(2, setting.world // 2)
     receivers = setting.world - trainers
-    for size in setting.choose((4e6,), (4e6, 32e6, 128e6), (256e6, 4e9)):
+    for size in setting.sizes((12e6,), (12e6, 48e6, 192e6), (256e6, 4e9)):
         m = sync_models.model_of(size)
         source, target = sync_models.layouts(m, trainers, receivers)
         plan = plan_between(m, source, target)
@@ -32,7 +32,7 @@ def run(setting: Setting) -> Iterator[dict[str, Any]]:
                 if bad := sync_models.wrong(found, wanted):
                     raise RuntimeError(f"{strategy} delivers wrong bytes: {', '.join(bad[:3])}")
                 seconds = setting.timed(
-                    lambda p=plan, h=held, s=strategy, b=bucket: transfer(p, h, s, b), 3 if setting.quick else 5, True
+                    lambda p=plan, h=held, s=strategy, b=bucket: transfer(p, h, s, b), together=True
                 )
                 yield from setting.rows(
                     "reshard", f"reshard-{strategy}-{size:.0f}-k{bucket}-w{setting.world}", seconds,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +18,22 @@ from validation import tables
 
 BRIEF = 2e-3
 """Seconds below which an operation is repeated inside one repetition, and the mean taken."""
+LONG = ((1.0, 3), (0.2, 5))
+"""Seconds from which so many repetitions are enough."""
+PARENT_DIES = 1
+"""PR_SET_PDEATHSIG of Linux's prctl."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """device: of this rank; backend: gloo | nccl; suite: quick | full; fixed: columns that all rows share."""
+    """What and how much this process measures.
+
+    device    of this rank
+    backend   gloo | nccl
+    suite     quick | full
+    fixed     columns that all rows share
+    max_size  bytes of the largest message, copy, model or checkpoint
+    """
 
     device: torch.device
     backend: str
@@ -27,6 +41,7 @@ class Setting:
     world: int
     suite: str
     fixed: Mapping[str, Any]
+    max_size: float = float("inf")
 
     @property
     def quick(self) -> bool:
@@ -41,11 +56,22 @@ class Setting:
         """What the models compute in: bf16 on GPUs; CPUs without bf16 units would emulate it."""
         return torch.bfloat16 if self.device.type == "cuda" else torch.float32
 
+    @property
+    def memory(self) -> int:
+        """Bytes of the device's memory, or of the host's."""
+        if self.device.type == "cuda":
+            return int(torch.cuda.get_device_properties(self.device).total_memory)
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
     def choose(self, quick: Any, cpu: Any, gpu: Any) -> Any:
         """Sizes that suit the suite and the device."""
         if self.quick:
             return quick
         return gpu if self.device.type == "cuda" else cpu
+
+    def sizes(self, quick: Sequence[float], cpu: Sequence[float], gpu: Sequence[float]) -> list[int]:
+        """Bytes that suit the suite and the device and are allowed."""
+        return [int(size) for size in self.choose(quick, cpu, gpu) if size <= self.max_size]
 
     def wait(self) -> None:
         """Until the device has done what was asked of it."""
@@ -55,7 +81,6 @@ class Setting:
     def timed(
         self,
         work: Callable[[], object],
-        repetitions: int | None = None,
         together: bool = False,
         prepare: Callable[[], object] = lambda: None,
     ) -> list[float]:
@@ -64,12 +89,11 @@ class Setting:
         together  all ranks do it: they start at a barrier, and the slowest rank's seconds count
         prepare   done before each repetition, outside the clock
         """
-        prepare()
         once = min(self._pass(work, 1, together, prepare) for _ in range(2))
         inner = max(1, round(BRIEF / max(once, 1e-7)))
-        if together:
-            inner = self._same(inner)
-        return [self._pass(work, inner, together, prepare) for _ in range(repetitions or self.repetitions)]
+        fewer = [n for seconds, n in LONG if once >= seconds]
+        repetitions = min([self.repetitions, *fewer])
+        return [self._pass(work, inner, together, prepare) for _ in range(repetitions)]
 
     def _pass(self, work: Callable[[], object], inner: int, together: bool, prepare: Callable[[], object]) -> float:
         prepare()
@@ -88,9 +112,6 @@ class Setting:
         dist.all_reduce(found, dist.ReduceOp.MAX)
         return float(found.item())
 
-    def _same(self, value: int) -> int:
-        return round(self._slowest(float(value)))
-
     def rows(self, benchmark: str, case: str, seconds: list[float], **parameters: Any) -> Iterator[dict[str, Any]]:
         """One row per repetition."""
         for repetition, value in enumerate(seconds):
@@ -98,7 +119,13 @@ class Setting:
             yield {**named, "backend": self.backend, "world": self.world, **self.fixed, **parameters}
 
 
-def start(suite: str, device: str = "auto") -> Setting:
+def die_with_parent() -> None:
+    """Have the kernel end this process when the one that started it ends (Linux): nothing that hangs is left."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PARENT_DIES, signal.SIGKILL)
+
+
+def start(suite: str, device: str = "auto", max_size: float = float("inf")) -> Setting:
     """Joins the processes that torchrun started (RANK, WORLD_SIZE, LOCAL_RANK); alone without it.
 
     device  cpu | cuda | auto: GPUs where every local rank has one of its own
@@ -118,4 +145,4 @@ def start(suite: str, device: str = "auto") -> Setting:
     if world > 1 or "RANK" in os.environ:
         backend = "nccl" if gpu else "gloo"
         dist.init_process_group(backend, device_id=chosen if gpu else None)
-    return Setting(chosen, backend, rank, world, suite, tables.identity(name))
+    return Setting(chosen, backend, rank, world, suite, tables.identity(name), max_size)

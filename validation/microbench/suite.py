@@ -1,16 +1,21 @@
-"""Which benchmarks there are, and how they are started: groups of processes by torchrun, one failing is survived."""
+"""Which benchmarks there are and how they run: in groups of processes, one that fails or hangs is survived.
+
+The rows of all go into one table, `measurements.parquet`; those of a benchmark that is measured again are replaced.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
+import shutil
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+import pandas as pd
+
+from validation import tables
+from validation.microbench.group import Asked, run_group
+
 MODULES = {
     "gemm": ("gemm", "run"),
     "attention": ("attention", "run"),
@@ -26,92 +31,94 @@ MODULES = {
 }
 ALONE = ("gemm", "attention", "logprob", "prefill", "decode", "copy", "ipc")
 """Measured in one process; the others in as many as the world has."""
-LIMIT = 1200.0
+TOGETHER = ("collective", "reshard")
+"""Need two processes at least."""
+TABLE = "measurements"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Outcome:
-    """rows: of each benchmark that ended, by name and world; errors: the last lines of those that failed."""
+    """How one benchmark went. rows that it left; error: why it did not end, None where it did."""
 
-    rows: dict[str, int] = field(default_factory=dict)
-    errors: dict[str, str] = field(default_factory=dict)
+    name: str
+    world: int
+    rows: int
+    seconds: float
+    error: str | None
+
+
+def jobs(names: Sequence[str], worlds: Sequence[int]) -> list[tuple[int, list[str]]]:
+    """(processes, benchmarks) of each group."""
+    alone = [n for n in names if n in ALONE]
+    found = [(1, alone)] if alone else []
+    for world in worlds:
+        there = [n for n in names if n not in ALONE and (world > 1 or n not in TOGETHER)]
+        found += [(world, there)] if there else []
+    return found
 
 
 def run(
     names: Sequence[str],
-    suite: str,
     worlds: Sequence[int],
+    asked: Asked,
     out: Path,
-    device: str = "auto",
-    tell: Callable[[str], object] = lambda line: None,
-) -> Outcome:
-    """Run benchmarks and write their tables into `out`, with `errors.json` where some failed.
+    tell: Callable[[Outcome], object] = lambda outcome: None,
+    budget: float = float("inf"),
+) -> list[Outcome]:
+    """Run benchmarks and leave their rows in `out`.
 
     worlds  numbers of processes for the benchmarks of several
-    tell    called with a line about each benchmark that ended
+    tell    called with each outcome as soon as it is known
+    budget  seconds for all; what has not ended by then has failed
     """
-    outcome = Outcome()
-    alone = [n for n in names if n in ALONE]
-    together = [n for n in names if n not in ALONE]
-    for world, left in [(1, alone), *((w, list(together)) for w in worlds)]:
-        while left:
-            done = _group(left, suite, world, out, device, outcome, tell)
-            left = left[done:]
-            if left:  # the group ended at this one: go on behind it
-                left = left[1:]
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "errors.json").unlink(missing_ok=True)
-    if outcome.errors:
-        (out / "errors.json").write_text(json.dumps(outcome.errors, indent=1) + "\n")
-    return outcome
+    until = time.monotonic() + budget
+    outcomes: list[Outcome] = []
+    for world, names_there in jobs(names, worlds):
+        left = names_there
+        while left and time.monotonic() < until:
+            found = _group(left, world, asked, out, tell, until)
+            outcomes += found
+            left = left[len(found) :]
+        outcomes += [Outcome(name, world, 0, 0.0, "not begun: the time for all benchmarks was up") for name in left]
+    return outcomes
 
 
 def _group(
-    names: Sequence[str],
-    suite: str,
-    world: int,
-    out: Path,
-    device: str,
-    outcome: Outcome,
-    tell: Callable[[str], object],
-) -> int:
-    """One torchrun over these benchmarks; how many ended."""
-    threads = max(1, (os.cpu_count() or 1) // world)
-    path = os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p)
-    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "PYTHONPATH": path}
-    command = [
-        sys.executable, "-W", "ignore", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}",
-        "-m", "validation.microbench", *names, f"--suite={suite}", f"--device={device}", f"--out={out.resolve()}",
-    ]  # fmt: skip
-    out.mkdir(parents=True, exist_ok=True)
-    log = out / f"world-{world}.log"
-    done = 0
-    with log.open("w") as errors:
-        process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, stderr=errors, text=True)
-        assert process.stdout is not None
-        for line in process.stdout:
-            if line.startswith("done "):
-                _, name, rows = line.split()
-                outcome.rows[f"{name}-w{world}"] = int(rows)
-                done += 1
-                tell(
-                    f"{name} ({_processes(world)}): {rows} rows" if int(rows) else f"{name}: needs 2 processes, skipped"
-                )
-        code = process.wait(LIMIT)
-    if code and done < len(names):
-        outcome.errors[f"{names[done]}-w{world}"] = _reason(log)
-        tell(f"{names[done]} ({_processes(world)}): FAILED: {outcome.errors[f'{names[done]}-w{world}']}")
-    elif not code:
-        log.unlink()
-    return done
+    names: Sequence[str], world: int, asked: Asked, out: Path, tell: Callable[[Outcome], object], until: float
+) -> list[Outcome]:
+    """One torchrun, up to the first benchmark that does not end."""
+    parts = out / "parts"
+    parts.mkdir(parents=True, exist_ok=True)
+    found: list[Outcome] = []
+    last = time.monotonic()
+
+    def ended(name: str, rows: int, error: str | None = None) -> None:
+        nonlocal last
+        found.append(Outcome(name, world, rows, time.monotonic() - last, error))
+        last = time.monotonic()
+        tell(found[-1])
+
+    try:
+        reason = run_group(names, world, asked, parts, ended, until)
+        if len(found) < len(names):
+            part = parts / f"{names[len(found)]}-w{world}.parquet"
+            rows = len(pd.read_parquet(part)) if part.exists() else 0
+            ended(names[len(found)], rows, reason or "ended without a word")
+    finally:
+        _merge(parts, out)
+    return found
 
 
-def _processes(world: int) -> str:
-    return "1 process" if world == 1 else f"{world} processes"
-
-
-def _reason(log: Path) -> str:
-    """The line of a traceback that says what went wrong, else the last one."""
-    lines = [line.split("]: ", 1)[-1].strip() for line in log.read_text().splitlines() if line.strip()]
-    told = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception")) and "ChildFailed" not in line]
-    return (told or lines or ["no message"])[0 if told else -1][:300]
+def _merge(parts: Path, out: Path) -> None:
+    """The parts' rows go into the table. Only between groups: while one runs, the cores are its own."""
+    new = [tables.read(file) for file in sorted(parts.glob("*.parquet"))]
+    table = out / f"{TABLE}.parquet"
+    if new:
+        fresh = pd.concat(new, ignore_index=True)
+        if table.exists():
+            old = tables.read(table)
+            again = pd.MultiIndex.from_frame(fresh[["benchmark", "world", "device"]])
+            kept = old[~pd.MultiIndex.from_frame(old[["benchmark", "world", "device"]]).isin(again)]
+            fresh = pd.concat([kept, fresh], ignore_index=True)
+        tables.write(fresh.to_dict("records"), out, TABLE)
+    shutil.rmtree(parts)
