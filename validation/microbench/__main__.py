@@ -1,7 +1,7 @@
 """One process of a group that torchrun started: `torchrun -m validation.microbench gemm decode --out DIR`.
 
-Benchmarks run one after another; rank 0 writes each one's table while it runs and prints the line `done NAME ROWS` when
-it has ended, so that whoever started the group knows which one fails or hangs.
+Benchmarks run one after another; rank 0 writes each one's table while it runs and prints the line `begin` before it and
+`done NAME ROWS` when it has ended, so that whoever started the group knows which one fails or hangs.
 """
 
 from __future__ import annotations
@@ -39,14 +39,19 @@ def main() -> None:
         module, function = MODULES[name]
         run = getattr(importlib.import_module(f"validation.microbench.{module}"), function)
         if setting.rank == 0:
+            _say("begin")
             count = written(run(setting), asked.out, f"{name}-w{setting.world}")
-            sys.stdout.write(f"done {name} {count}\n")
-            sys.stdout.flush()
+            _say(f"done {name} {count}")
         else:
             for _ in run(setting):
                 pass
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 def written(rows: Iterable[Mapping[str, Any]], folder: Path, name: str) -> int:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+START = 120.0
+"""Seconds that the processes have to begin."""
 GRACE = 3.0
 """Seconds that torchrun has to end its processes before it is killed, and they with it."""
 
@@ -66,18 +68,19 @@ def _watch(
     """Pass on what ended until all has, or the time of a benchmark is up: then what to say about it."""
     lines: queue.Queue[str | None] = queue.Queue()
     threading.Thread(target=_read, args=(process, lines), daemon=True).start()
+    deadline, late = time.monotonic() + START, f"not started within {START:.0f} s"
     while True:
-        deadline = min(time.monotonic() + limit, until)
         try:
-            line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
-            while line is not None and not line.startswith("done "):
-                line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+            line = lines.get(timeout=max(0.0, min(deadline, until) - time.monotonic()))
         except queue.Empty:
-            return f"not done within {limit:.0f} s" if deadline < until else "the time for all benchmarks was up"
+            return late if deadline < until else "the time for all benchmarks was up"
         if line is None:
             break
-        _, name, rows = line.split()
-        told(name, int(rows))
+        if line.startswith("begin"):
+            deadline, late = time.monotonic() + limit, f"not done within {limit:.0f} s"
+        elif line.startswith("done "):
+            _, name, rows = line.split()
+            told(name, int(rows))
     with suppress(subprocess.TimeoutExpired):  # its output is closed, it is about to end
         process.wait(GRACE)
     return None

@@ -98,9 +98,9 @@ def test_a_fit_reads_the_table(ran: tuple[int, dict[str, Any], Path], tmp_path: 
 
 def test_one_that_hangs_is_ended_with_all_its_processes_and_its_rows_stay(tmp_path: Path) -> None:
     began = time.monotonic()
-    outcomes = suite.run(["collective"], [2], Asked("full", "cpu", limit=8.0), tmp_path / "hung")
-    assert time.monotonic() - began < 25.0
-    assert [one.error for one in outcomes] == ["not done within 8 s"]
+    outcomes = suite.run(["collective"], [2], Asked("full", "cpu", limit=5.0), tmp_path / "hung")
+    assert time.monotonic() - began < 60.0
+    assert [one.error for one in outcomes] == ["not done within 5 s"]
     assert outcomes[0].rows == len(tables.read(tmp_path / "hung")) > 0
     assert not processes_with(str(tmp_path))
 
