@@ -245,4 +245,4 @@ def rotate(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
     """Rotary embedding, halves as Hugging Face pairs them; x [tokens, heads, head_dim]."""
     a, b = x.chunk(2, -1)
     cos, sin = turn
-    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
