@@ -15,7 +15,8 @@ import torch.multiprocessing as mp
 
 from validation.microbench.setting import Setting, die_with_parent
 
-LIMIT = 60.0
+LIMIT = 20.0
+"""Seconds without an answer after which the receiver is taken to have failed."""
 
 
 def run(setting: Setting) -> Iterator[dict[str, Any]]:
@@ -36,7 +37,7 @@ def run(setting: Setting) -> Iterator[dict[str, Any]]:
             yield from setting.rows("ipc", f"ipc-{size}", seconds, bytes=size)
     finally:
         there.put(None)
-        receiver.join(LIMIT)
+        receiver.join(1.0)
 
 
 def _once(setting: Setting, tensor: torch.Tensor, there: Any, back: Any) -> float:

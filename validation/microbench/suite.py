@@ -49,10 +49,10 @@ class Outcome:
 
 def jobs(names: Sequence[str], worlds: Sequence[int]) -> list[tuple[int, list[str]]]:
     """(processes, benchmarks) of each group."""
-    alone = [n for n in names if n in ALONE]
-    found = [(1, alone)] if alone else []
-    for world in worlds:
-        there = [n for n in names if n not in ALONE and (world > 1 or n not in TOGETHER)]
+    found = []
+    for world in sorted({1, *worlds}):
+        many = [n for n in names if n not in ALONE and world in worlds and (world > 1 or n not in TOGETHER)]
+        there = [n for n in names if n in ALONE] + many if world == 1 else many
         found += [(world, there)] if there else []
     return found
 
