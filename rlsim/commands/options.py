@@ -12,9 +12,9 @@ import typer
 from rlsim.errors import UserError
 
 
-def place(text: str) -> Path:
-    """A file or folder to write to; nothing is not the current folder."""
-    if not text.strip():
+def place(text: str | Path) -> Path:
+    """A file or folder to write to, typed or a default; nothing is not the current folder."""
+    if not str(text).strip():
         raise UserError("no name to write to", key="--out or --html", fix="for example --out out/")
     return Path(text)
 

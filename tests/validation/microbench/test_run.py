@@ -142,6 +142,11 @@ def test_wrong_input_is_named(arguments: list[str], message: str, tmp_path: Path
     assert message in str(found.exception)
 
 
+def test_the_folder_has_a_default() -> None:
+    found = CliRunner().invoke(app, ["calibrate", "run", "gem"])
+    assert "no benchmark 'gem'" in str(found.exception)
+
+
 def test_without_torch_the_extra_is_named(tmp_path: Path) -> None:
     found = calibrate_run("gemm", "--out", str(tmp_path / "out"), without="torch", folder=tmp_path)
     assert found.returncode == 2
