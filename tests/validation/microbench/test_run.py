@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from rlsim.calibrate.command import fit_tables
 from rlsim.cli import app
 from rlsim.errors import UserError
+from rlsim.reshard.distributed import STRATEGIES
 from validation import tables
 from validation.microbench import suite
 from validation.microbench.group import ROOT, Asked, end
@@ -79,7 +80,7 @@ def test_all_operations_strategies_and_both_kinds_of_step_are_there(ran: tuple[i
         "all_to_all",
         "send",
     }
-    assert set(by["reshard"]["strategy"]) == {"p2p", "broadcast", "replicate", "shared-memory"}
+    assert set(by["reshard"]["strategy"]) == set(STRATEGIES)
     assert set(by["train_step"]["recompute"]) == {True, False}
     assert set(by["dcp"]["op"]) == {"save", "load"}
     assert set(zip(by["decode"]["batch"], by["decode"]["context"], strict=True)) == {
