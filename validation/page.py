@@ -186,15 +186,29 @@ def _ladder(rungs: Sequence[Rung]) -> str:
 
 
 def _fit() -> str:
-    stored = fits.nemo_rl()
-    held = stored["held_out"]
+    nemo, training = fits.nemo_rl(), fits.training()
+    held = training["held_out"]
+    without = {**held["model"], **{TITLES.get(name, name): values for name, values in held["source"].items()}}
+    return "\n\n".join(
+        [
+            "## What was fitted",
+            f"NeMo-RL's overheads, on its {nemo['version']} rows (n = {len(nemo['rows'])}), with the generic profile's "
+            "ranges as priors; all of these rows ran on H100, so no GPU can be left out.",
+            _values(nemo["values"], nemo["held_out"]),
+            f"Training, on torchtitan's and SimuMax's rows (n = {len(training['rows'])}), with ranges from kernels "
+            "alone as priors. Leaving out a source leaves out a framework and a GPU at once. No other training row was "
+            "fitted.",
+            _values(training["values"], without),
+        ]
+    )
+
+
+def _values(values: dict[str, float], held: dict[str, dict[str, float]]) -> str:
     lines = [
-        f"## What was fitted\n\nNeMo-RL's overheads, on its {stored['version']} rows (n = {len(stored['rows'])}), "
-        "with the generic profile's ranges as priors:\n",
-        "| parameter | all rows | " + " | ".join(f"without {model}" for model in held) + " |",
+        "| parameter | all rows | " + " | ".join(f"without {name}" for name in held) + " |",
         "|---|--:|" + "--:|" * len(held),
     ]
-    for name, value in stored["values"].items():
+    for name, value in values.items():
         others = " | ".join(f"{fit[name]:.3g}" for fit in held.values())
         lines.append(f"| `{name}` | {value:.3g} | {others} |")
     return "\n".join(lines)

@@ -207,7 +207,7 @@ def rl_rows(record: Record, row: Row) -> Iterator[Row]:
 def training_rows(record: Record, row: Row) -> Iterator[Row]:
     """Seconds of one training record's updates (or micro-batches)."""
     own = TRAINING.get(record.source)
-    fitted = record.id in fits.training()
+    fitted = record.id in fits.training()["rows"]
     for case in (own(record),) if own else train_misc.convert(record):
         seconds, floor, parts = training.price(case)
         low, high = _spread(parts, UPDATE, profile("generic").with_values(**case.profile))
@@ -227,7 +227,18 @@ def training_rows(record: Record, row: Row) -> Iterator[Row]:
             parts=parts,
             note=case.note,
             status=FITTED if fitted else PREDICTED,
+            without=_training_without(record, case) if fitted else {},
         )
+
+
+def _training_without(record: Record, case: TrainingCase) -> dict[str, float]:
+    """Predictions of the fits that never saw the record's model, or its source: a framework and a GPU at once."""
+    stored = fits.training()
+    held, model = stored["held_out"], stored["models"][record.id]
+    return {
+        "model": training.price(case, held["model"][model])[0],
+        "source": training.price(case, held["source"][record.source])[0],
+    }
 
 
 def inference_rows(record: Record, row: Row) -> Iterator[Row]:

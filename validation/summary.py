@@ -34,6 +34,10 @@ def _steps(row: Row) -> bool:
     return row.quantity == STEP and row.source == "nemo_rl_perf_summary"
 
 
+def _training(row: Row) -> bool:
+    return row.kind in ("train_only", "train_mfu")
+
+
 TIERS = (
     Tier("stack known, same family: new GPU counts and layouts", lambda r: _steps(r) and r.status == PREDICTED, None,
          (0.08, 0.20, 0.04)),
@@ -51,6 +55,9 @@ TIERS = (
         for name, quantities in PHASES.items()
     ),
     Tier("phase: refit", lambda r: r.quantity in REFIT, None, (1.0, 1.0, None)),
+    Tier("training, held-out model family (fitted rows)", _training, "model", (0.12, 0.25, 0.08)),
+    Tier("training, held-out framework and GPU: FSDP2 on H100 from Megatron on B200, and back", _training, "source",
+         (0.15, 0.30, 0.10)),
     Tier("training only, not fitted", lambda r: r.kind in ("train_only", "train_mfu") and r.status == PREDICTED, None,
          (0.12, 0.30, None)),
     Tier("inference only", lambda r: r.kind == "infer_only", None, (0.15, None, None)),

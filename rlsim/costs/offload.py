@@ -80,6 +80,7 @@ def host_link(system: System) -> HostLink:
         rate=pool.gpu.host_link_bandwidth,
         pinned=value("host_link_rate"),
         pageable=value("pageable_rate"),
+        process=value("pageable_process_rate"),
         node=value("node_host_bandwidth"),
         gpus=min(pool.gpus_per_node, system.trainer.gpus),
         map_per_byte=value("map_seconds_per_byte"),

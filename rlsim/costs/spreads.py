@@ -26,7 +26,7 @@ FAINT = 0.05  # share of a value below which a range's lower end, which may be 0
 COMPUTE = (("gemm_derate", 1),)
 TRAINING: Rules = {
     "compute": COMPUTE,
-    "attention": (("attention_forward_efficiency", -1), ("attention_backward_efficiency", -1)),
+    "attention": (("attention_backward_efficiency", -1),),
     "logits": (("logits_passes", 1),),
     "tp_comm": (("nvlink_efficiency", -1),),
     "cp_comm": (("nvlink_efficiency", -1),),
@@ -43,7 +43,11 @@ TRAINING: Rules = {
     "micro_batches": (("microbatch_host_s", 1),),
 }
 UPDATE: Rules = {**TRAINING, "fixed": (("update_fixed_s", 1),)}
-LOGPROB: Rules = {**TRAINING, "fixed": (("logprob_fixed_s", 1),)}
+LOGPROB: Rules = {
+    **TRAINING,
+    "attention": (("attention_forward_efficiency", -1),),
+    "fixed": (("logprob_fixed_s", 1),),
+}
 WEIGHT_SYNC: Rules = {
     "gather": (("refit_gather_rate", -1),),
     "handover": (("refit_ipc_rate", -1),),

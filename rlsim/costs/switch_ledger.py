@@ -11,19 +11,26 @@ from dataclasses import dataclass, replace
 
 from rlsim.catalog.switch_orders import SwitchOrder
 
+FULL_NODE = 8
+"""GPUs of the nodes that the rates of copies were seen on."""
+LINK_SHARE = 0.8
+"""Share of a host link's rate that large pinned copies reach when nothing else runs."""
+
 
 @dataclass(frozen=True)
 class HostLink:
     """Path between a GPU and its host.
 
-    rate: bytes/s of the link, one direction (datasheet). pinned, pageable: bytes/s that copies reach. node:
-    bytes/s of the node's memory for all its `gpus` together. map_per_byte: s/B to map or unmap. pinned_alloc:
+    rate: bytes/s of the link, one direction (datasheet). pinned, pageable: bytes/s that copies reach with all GPUs of a
+    node of eight at work. process: bytes/s of one process's pageable copies when it is alone. node: bytes/s of the
+    node's memory for all its `gpus` together. map_per_byte: s/B to map or unmap. pinned_alloc:
     bytes/s of freshly page-locked memory. fixed: seconds of one switch whatever moves.
     """
 
     rate: float
     pinned: float
     pageable: float
+    process: float
     node: float
     gpus: int
     map_per_byte: float
@@ -31,8 +38,13 @@ class HostLink:
     fixed: float
 
     def copy_rate(self, pinned: bool) -> float:
-        """bytes/s per GPU with all GPUs of the node at work: min(link, practice, node memory / GPUs)."""
-        return min(self.rate, self.pinned if pinned else self.pageable, self.node / self.gpus)
+        """bytes/s per GPU with all GPUs of the node at work: min(link, practice, node memory / GPUs).
+
+        Fewer GPUs share what the node can do, up to their own link or, in pageable copies, to what one process can.
+        """
+        least = LINK_SHARE * self.rate if pinned else self.process
+        shared = (self.pinned if pinned else self.pageable) * FULL_NODE / self.gpus
+        return min(least, shared, self.node / self.gpus)
 
 
 @dataclass(frozen=True)

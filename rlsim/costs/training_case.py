@@ -80,6 +80,11 @@ class Case:
         return BYTES[self.options.grad_dtype]
 
     @property
+    def eager(self) -> bool:
+        """Plain PyTorch (FSDP2, ZeRO), not Megatron's and Transformer Engine's fused kernels."""
+        return self.layout.backend != "megatron"
+
+    @property
     def frozen(self) -> bool:
         """LoRA: the base weights get no gradients."""
         return self.lora is not None

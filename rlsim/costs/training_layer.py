@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,6 +16,14 @@ from rlsim.lora import Adapted, rank_slices
 from rlsim.slices import train_params
 
 Side = Literal["column", "row", "plain"]
+FULL = {"hopper": (700.0, 989.5e12), "blackwell": (1000.0, 2250e12)}
+"""Power limit at which the profile's energies and efficiencies hold, and the dense bf16 peak there."""
+VOLTAGE_EXPONENT = 0.5
+"""Rate over power limit: 1/3 where voltage follows the clock (power = clock·voltage²), 1 where it can't fall."""
+TILE = 128
+"""Rows of one tile of a GEMM kernel; an expert's last tile is half empty on average."""
+THIN = 128
+"""Columns of a GEMM that takes hardly longer than reading its input."""
 IDLE_SHARE = 0.2
 """Share of a GPU's power limit that goes to memory, links and leakage while its tensor cores work."""
 
@@ -127,23 +136,53 @@ def one_gemm(case: Case, rows: Floats, n: int, k: int, dtype: str) -> Timed:
     m = np.maximum(rows, 1e-3)
     seconds, _ = case.kernels.gemm_seconds(m, n, k, dtype)
     _, source = case.kernels.gemm_seconds(m[-1:], n, k, dtype)
+    if dtype == "fp8_tensor":
+        seconds = np.maximum(0.0, seconds - cast_seconds(case, m, k))
     power = 2.0 * m * n * k / sustained_flops(case, dtype)
     return np.maximum(seconds, power) * case.profile.value("gemm_derate"), source
+
+
+def cast_seconds(case: Case, rows: Floats, k: int) -> Floats:
+    """What the FP8 kernel tables spend on casting [rows, k] to FP8: a GEMM with hardly any columns, over bf16's.
+
+    Training casts in the kernels that write the GEMM's input, and counts that with the element-wise work.
+    """
+    fp8, _ = case.kernels.gemm_seconds(rows, THIN, k, "fp8_tensor")
+    bf16, _ = case.kernels.gemm_seconds(rows, THIN, k, "bf16")
+    return np.maximum(0.0, fp8 - bf16)
 
 
 def sustained_flops(case: Case, dtype: str) -> float:
     """FLOP/s that the GPU's power limit sustains: its watts less the idle share, over the energy of one FLOP.
 
-    H100 700 W: 0.8·700 / 0.85 pJ = 659 TFLOP/s in bf16. FP8 takes half the energy. Ampere's peak is below its limit.
+    H100 700 W: 0.8·700 / 0.85 pJ = 659 TFLOP/s in bf16. FP8 takes half the energy. A lower limit also lowers the
+    voltage, and with it the energy of a FLOP: rate proportional to watts^0.5, 557 at 500 W. Ampere's peak is below its
+    limit.
     """
     peaks = case.gpu.peak_flops
     if "fp8" not in peaks:
         return peaks["bf16"]
-    joules = case.profile.value("flop_joules_blackwell" if "fp4" in peaks else "flop_joules_hopper")
+    generation = _generation(peaks)
+    joules = case.profile.value("flop_joules_blackwell" if generation == "blackwell" else "flop_joules_hopper")
     if dtype.startswith("fp8"):
         joules /= 2
         dtype = "fp8"
-    return min(peaks.get(dtype, peaks["bf16"]), (1 - IDLE_SHARE) * case.gpu.watts / joules)
+    watts, _ = FULL[generation]
+    limit = (1 - IDLE_SHARE) * watts / joules * (case.gpu.watts / watts) ** VOLTAGE_EXPONENT
+    return float(min(peaks.get(dtype, peaks["bf16"]), limit))
+
+
+def powered_peak(case: Case) -> float:
+    """bf16 peak that attention's efficiencies refer to: a GPU with a lower power limit holds a lower clock."""
+    peaks = case.gpu.peak_flops
+    if "fp8" not in peaks:
+        return peaks["bf16"]
+    watts, peak = FULL[_generation(peaks)]
+    return float(min(peaks["bf16"], peak * (case.gpu.watts / watts) ** VOLTAGE_EXPONENT))
+
+
+def _generation(peaks: Mapping[str, float]) -> str:
+    return "blackwell" if "fp4" in peaks else "hopper"
 
 
 def moe_shape(case: Case) -> MoeShape:
@@ -155,15 +194,18 @@ def moe_shape(case: Case) -> MoeShape:
 
 
 def expert_seconds(case: Case, tokens: Floats) -> Timed:
-    """Grouped GEMMs of the busiest expert-parallel rank, forward: each of its experts' two GEMMs in turn.
+    """Grouped GEMMs of the busiest expert-parallel rank, forward: gate and up, then down, all its experts at once.
 
-    (What Transformer Engine's grouped linear does; inference tables of fused MoE kernels time another algorithm.)
+    A grouped kernel, or one GEMM per expert on several streams, fills the GPU as one GEMM of all their rows would, each
+    expert's rounded up to whole tiles; no faster than reading the weights of all of them.
     """
     shape, rows = moe_shape(case), expert_rows(case, tokens)
-    inter, dtype = max(1, shape.inter // shape.moe_tp), gemm_dtype(case)
-    up, source = one_gemm(case, rows, 2 * inter, shape.hidden, dtype)
-    down, _ = one_gemm(case, rows, shape.hidden, inter, dtype)
-    return (up + down) * (shape.experts / shape.moe_ep), source
+    inter, dtype, experts = max(1, shape.inter // shape.moe_tp), gemm_dtype(case), shape.experts / shape.moe_ep
+    together = (rows + TILE / 2) * experts
+    up, source = one_gemm(case, together, 2 * inter, shape.hidden, dtype)
+    down, _ = one_gemm(case, together, shape.hidden, inter, dtype)
+    weights = 3 * experts * shape.hidden * inter * (1.0 if dtype.startswith("fp8") else ACTIVATION)
+    return np.maximum(up + down, weights / case.gpu.hbm_bandwidth), source
 
 
 def expert_rows(case: Case, tokens: Floats) -> Floats:
@@ -195,8 +237,7 @@ def streamed_bytes(case: Case, layer: Layer) -> float:
         total += 3 * m.intermediate * ACTIVATION / tp * case.rows
     if case.options.precision == "fp8":
         total += sum(3.0 * g.k * g.share for g in dense_gemms(case, layer) if not g.precise)
-    fused = case.layout.backend == "megatron"
-    total *= case.profile.value("elementwise_fused" if fused else "elementwise_eager")
+    total *= case.profile.value("elementwise_eager" if case.eager else "elementwise_fused")
     for one in adapter_slices(case, layer):
         expert = one.cls.part == "expert"
         share = case.rows_local * case.model.experts.top_k if expert and case.model.experts else case.rows
@@ -221,15 +262,17 @@ def attention_seconds(case: Case, tokens: Floats, pairs: Floats) -> Floats:
 
     FLOPs 2·heads·(d_qk + d_v) per pair; heads or sequence divided over tp, cp and ulysses. The profile's efficiency is
     that of heads of 128; smaller ones spend a larger share of the time on exponentials, d/(d + 64) being left for the
-    tensor cores (FlashAttention-3: 64 wide reaches three quarters of 128 wide).
+    tensor cores (FlashAttention-3: 64 wide reaches three quarters of 128 wide). PyTorch's ring runs one kernel per
+    block and merges their results in fp32; Transformer Engine's runs two streams and merges in one kernel.
     """
     a = case.model.attention
     width = min(1.0, 1.5 * a.head_dim / (a.head_dim + 64))
     share = case.rows / case.layout.tp
     flops = 2.0 * a.heads * (a.head_dim + a.v_head_dim) * pairs * share
     moved = (a.heads + a.kv_heads) * (a.head_dim + a.v_head_dim) * ACTIVATION * tokens * share
-    rate = case.gpu.peak_flops["bf16"] * case.profile.value("attention_forward_efficiency") * width
-    return np.asarray(np.maximum(flops / rate, moved / case.gpu.hbm_bandwidth))
+    rate = powered_peak(case) * case.profile.value("attention_forward_efficiency") * width
+    blocks = case.profile.value("ring_attention_factor") if case.layout.cp > 1 and case.eager else 1.0
+    return np.asarray(np.maximum(flops / rate * blocks, moved / case.gpu.hbm_bandwidth))
 
 
 def attention_backward_factor(case: Case) -> float:

@@ -21,17 +21,19 @@ class Exposed:
     source: Provenance
 
 
-def tensor_parallel(case: Case, layer: Layer, tokens: Floats, column: Floats) -> Exposed:
-    """TP collectives of one layer. `column`: forward seconds of its column-parallel GEMMs.
+def tensor_parallel(case: Case, layer: Layer, tokens: Floats, column: Floats, row: Floats) -> Exposed:
+    """TP collectives of one layer. `column`, `row`: forward seconds of its column- and row-parallel GEMMs.
 
     With SP each block (attention, MLP) gathers its input and scatters its output: forward 2 all-gathers and 2
     reduce-scatters a layer, backward 4 and 2. Without, 2 all-reduces each way. A MoE layer with ETP = 1 has attention's
     alone, and its shared expert's. Megatron and Transformer Engine issue the backward's input gather beside the
     data-gradient GEMM and its scatter (or all-reduce) beside the weight-gradient GEMM; `tp_overlap` of what fits there
-    is hidden. DTensor runs all in line.
+    is hidden. DTensor runs all in line. User buffers and asynchronous TP also cut the other GEMMs into tp pieces and
+    exchange one piece beside the next: `tp_pipelined_overlap` of what fits beside all but one piece.
     """
     zero = np.zeros(tokens.shape)
-    if case.layout.tp == 1:
+    tp = case.layout.tp
+    if tp == 1:
         return Exposed(zero, zero, "measured")
     blocks = _blocks(case, layer)
     size = tokens * case.rows * case.model.hidden * ACTIVATION
@@ -42,9 +44,12 @@ def tensor_parallel(case: Case, layer: Layer, tokens: Floats, column: Floats) ->
         return Exposed(blocks * once, beside, source)
     gather, source = case.links.collective("all_gather", size, case.tp_group)
     scatter, _ = case.links.collective("reduce_scatter", size, case.tp_group)
-    hidden = np.minimum(blocks * gather, column) + np.minimum(blocks * scatter, column)
-    backward = blocks * (2 * gather + scatter) - overlap * hidden
-    return Exposed(blocks * (gather + scatter), backward, source)
+    gather, scatter = blocks * gather, blocks * scatter
+    pieces = case.profile.value("tp_pipelined_overlap") * (1 - 1 / tp)
+    forward = gather + scatter - pieces * (np.minimum(gather, column) + np.minimum(scatter, row))
+    hidden = overlap * (np.minimum(gather, column) + np.minimum(scatter, column))
+    backward = 2 * gather + scatter - hidden - pieces * np.minimum(gather, row)
+    return Exposed(forward, backward, source)
 
 
 def _blocks(case: Case, layer: Layer) -> int:

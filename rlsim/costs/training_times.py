@@ -62,14 +62,17 @@ class LayerTimes:
         case, layer = self.case, self.layer
         gemms = layers.dense_gemms(case, layer)
         gemm, _ = layers.gemm_seconds(case, gemms, KNOTS)
-        column, _ = layers.gemm_seconds(case, [g for g in gemms if g.side == "column"], KNOTS)
+        column, row = (
+            layers.gemm_seconds(case, [g for g in gemms if g.side == side], KNOTS)[0] * case.slowest
+            for side in ("column", "row")
+        )
         adapters = layers.adapter_seconds(case, layer, KNOTS)
         zero = np.zeros(KNOTS.shape)
-        gemm, column, adapters = gemm * case.slowest, column * case.slowest, adapters * case.slowest
+        gemm, adapters = gemm * case.slowest, adapters * case.slowest
         experts = layers.expert_seconds(case, KNOTS)[0] * case.slowest if layer.moe else zero
         exchange = parallel.expert_parallel(case, KNOTS)[0] if layer.moe else zero
         streamed = case.kernels.elementwise_seconds(KNOTS * layers.streamed_bytes(case, layer), 0.0)
-        tensor = parallel.tensor_parallel(case, layer, KNOTS, column)
+        tensor = parallel.tensor_parallel(case, layer, KNOTS, column, row)
         return np.stack([gemm, adapters, experts, streamed, tensor.forward, tensor.backward, exchange])
 
     @cached_property
@@ -172,8 +175,8 @@ class LayerTimes:
         weights["roofline"] = weights.get("roofline", 0.0) + float(streamed[0])
         whole = sum(weights.values())
         out["compute"] = {k: v / whole for k, v in weights.items()}
-        column = np.zeros(1)
-        out["tp_comm"] = {parallel.tensor_parallel(case, self.layer, at, column).source: 1.0}
+        none = np.zeros(1)
+        out["tp_comm"] = {parallel.tensor_parallel(case, self.layer, at, none, none).source: 1.0}
         out["dp_comm"] = {"scaled": 1.0}
         return out
 

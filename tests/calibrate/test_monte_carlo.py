@@ -26,10 +26,10 @@ def test_draws_have_the_profiles_ranges_and_correlations() -> None:
 
 
 def test_the_interval_is_that_of_simulated_draws() -> None:
-    """60 draws know the 10th and 90th percentile to about 4%."""
+    """200 draws know the 10th percentile to about 2%, the 90th, in a long tail, to 5%."""
     scenario = load_scenario(LOGS / "gpg_megatron.yaml").variants[0]
     told = api.simulate(scenario, steps=1).summary()
     step, interval = told["step_time_s"]["mean"], told["prediction_interval_s"]
-    low, high = monte_carlo.spread(monte_carlo.step_seconds(scenario, 60))
+    low, high = monte_carlo.spread(monte_carlo.step_seconds(scenario, 200))
     assert interval["p10"] / step == pytest.approx(low, rel=0.08)
     assert interval["p90"] / step == pytest.approx(high, rel=0.12)

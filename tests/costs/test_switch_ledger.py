@@ -9,7 +9,17 @@ import pytest
 from rlsim.catalog.switch_orders import ORDERS, order_of
 from rlsim.costs.switch_ledger import HostLink, StateBytes, SwitchRow, engine_rows, state_rows, switch
 
-LINK = HostLink(rate=55e9, pinned=12e9, pageable=4e9, node=200e9, gpus=8, map_per_byte=0.0, pinned_alloc=4e9, fixed=0.0)
+LINK = HostLink(
+    rate=55e9,
+    pinned=12e9,
+    pageable=4e9,
+    process=10e9,
+    node=200e9,
+    gpus=8,
+    map_per_byte=0.0,
+    pinned_alloc=4e9,
+    fixed=0.0,
+)
 STATE = StateBytes(optimizer=12e9, gradients=4e9, parameters=2e9, engine_weights=16e9, kv_cache=40e9)
 
 
@@ -55,6 +65,14 @@ def test_generic_moves_states_and_parameters_once_each_way() -> None:
 def test_pageable_memory_is_three_times_slower() -> None:
     pageable = ledger(STATE, ORDERS["generic"].pageable(), LINK, optimizer=True, parameters=True, gradients=True)
     assert switch(pageable, LINK, needed=True).offload_seconds == pytest.approx(14 / 4)
+
+
+def test_fewer_gpus_share_what_the_node_can_do() -> None:
+    """Two of eight: 4 times as much each, up to 0.8 of the link's 55 GB/s and to one process's 10 GB/s."""
+    two = replace(LINK, gpus=2)
+    assert two.copy_rate(True) == pytest.approx(44e9)
+    assert two.copy_rate(False) == pytest.approx(10e9)
+    assert replace(LINK, gpus=4).copy_rate(False) == pytest.approx(8e9)
 
 
 def test_host_memory_is_shared_by_the_gpus_of_a_node() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from rlsim.costs import training_sharding as sharding
 from rlsim.model import attention_matmul_weights, mlp_parameters
 from rlsim.slices import train_params
 from tests.costs.systems import DEEPSEEK_V3, LLAMA_70B, QWEN_7B
-from tests.costs.training_double import FLOPS, case
+from tests.costs.training_double import FLOPS, STREAM, FlatKernels, case
 
 TOKENS = np.array([8192.0])
 
@@ -53,11 +54,51 @@ def test_power_limits_the_rate() -> None:
 def test_experts_do_their_share_of_the_rows() -> None:
     c = case(DEEPSEEK_V3)
     # 32 ranks bring 8192/4 rows of 8 experts each to 256 experts of 3·7168·2048 weights, 8 on this rank.
+    # Each expert's 2048 rows end in a tile of 128 that is half empty.
     rows = 32 * 2048 * 8 / 256
     seconds, _ = layers.expert_seconds(c, TOKENS)
-    assert float(seconds[0]) == pytest.approx(2 * rows * 8 * 3 * 7168 * 2048 / FLOPS)
+    assert float(seconds[0]) == pytest.approx(2 * (rows + 64) * 8 * 3 * 7168 * 2048 / FLOPS)
     hot, _ = layers.expert_seconds(case(DEEPSEEK_V3, expert_imbalance=1.5), TOKENS)
-    assert float(hot[0]) == pytest.approx(1.5 * float(seconds[0]))
+    assert float(hot[0]) / float(seconds[0]) == pytest.approx((1.5 * rows + 64) / (rows + 64))
+
+
+def test_experts_with_hardly_a_row_still_read_their_weights() -> None:
+    c = case(DEEPSEEK_V3)
+    # 1 token: 8 experts of 3·7168·2048 bf16 weights at 3.35 TB/s, 0.21 ms; half a tile each is 0.09 ms of GEMMs
+    seconds, _ = layers.expert_seconds(c, np.array([1.0]))
+    assert float(seconds[0]) == pytest.approx(8 * 3 * 7168 * 2048 * 2 / 3.35e12)
+
+
+def test_a_cast_in_the_table_is_not_counted_again() -> None:
+    class Casting(FlatKernels):
+        """FP8 GEMMs at twice the rate, and 3 bytes per input element at 2 TB/s for its cast."""
+
+        def gemm_seconds(self, m: Any, n: int, k: int, dtype: str = "bf16") -> Any:
+            seconds, source = super().gemm_seconds(m, n, k, dtype)
+            return (seconds, source) if dtype == "bf16" else (seconds / 2 + 3.0 * np.asarray(m) * k / STREAM, source)
+
+    c = replace(case(QWEN_7B, gemm_derate=1.0), kernels=Casting())
+    seconds, _ = layers.one_gemm(c, TOKENS, 4096 + layers.THIN, 4096, "fp8_tensor")
+    # what is left is the GEMM at 1,000 TFLOP/s but for the thin one's own half
+    assert float(seconds[0]) == pytest.approx(2 * 8192 * (4096 + 2 * 128) * 4096 / 1000e12)
+
+
+def test_a_lower_power_limit_lowers_the_clock() -> None:
+    # 500 W of 700: sqrt(5/7) of the rate, in GEMMs and attention
+    c = case(QWEN_7B, flop_joules_hopper=1.4e-12)
+    low = replace(c, gpu=replace(c.gpu, watts=500.0))
+    assert layers.sustained_flops(low, "bf16") == pytest.approx(400e12 * (5 / 7) ** 0.5)
+    assert layers.powered_peak(low) == pytest.approx(989.5e12 * (5 / 7) ** 0.5)
+    slow = replace(c, gpu=replace(c.gpu, watts=500.0, peak_flops={"bf16": 148e12, "fp8": 296e12}))
+    assert layers.powered_peak(slow) == 148e12
+
+
+def test_pytorchs_ring_works_in_blocks() -> None:
+    pairs = np.array([8192.0**2 / 2])
+    c = case(QWEN_7B, "trainer.backend=fsdp2", "trainer.cp=2", ring_attention_factor=1.5)
+    whole = case(QWEN_7B, "trainer.backend=fsdp2", "trainer.cp=2", ring_attention_factor=1.0)
+    ratio = layers.attention_seconds(c, TOKENS, pairs) / layers.attention_seconds(whole, TOKENS, pairs)
+    assert float(ratio[0]) == pytest.approx(1.5)
 
 
 def test_attention_is_its_flops_at_the_profiles_efficiency() -> None:

@@ -15,7 +15,7 @@ NOTHING = np.zeros(1)
 
 def test_sequence_parallel_gathers_and_scatters() -> None:
     c = case(LLAMA_70B, tp_overlap=0.0)
-    got = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, np.ones(1))
+    got = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, np.ones(1), NOTHING)
     one = 8192 * 8192 * 2 / LINK
     # forward 2 all-gathers and 2 reduce-scatters, backward 4 and 2
     assert float(got.forward[0]) == pytest.approx(4 * one)
@@ -25,21 +25,30 @@ def test_sequence_parallel_gathers_and_scatters() -> None:
 def test_megatron_hides_half_of_the_backwards_behind_gemms() -> None:
     c = case(LLAMA_70B, tp_overlap=1.0)
     one = 8192 * 8192 * 2 / LINK
-    long = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, np.ones(1))
+    long = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, np.ones(1), NOTHING)
     assert float(long.backward[0]) == pytest.approx(2 * one)
-    short = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, np.array([one]))
+    short = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, np.array([one]), NOTHING)
     assert float(short.backward[0]) == pytest.approx(4 * one)
+
+
+def test_user_buffers_hide_all_but_one_piece_of_a_gemm() -> None:
+    c = case(LLAMA_70B, tp_overlap=1.0, tp_pipelined_overlap=1.0)
+    one = 8192 * 8192 * 2 / LINK
+    got = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, np.ones(1), np.ones(1))
+    # forward: 4 collectives beside 7 of 8 pieces; backward: of what is left (2 gathers), the same share
+    assert float(got.forward[0]) == pytest.approx(4 * one / 8)
+    assert float(got.backward[0]) == pytest.approx(2 * one / 8)
 
 
 def test_without_sequence_parallel_there_are_all_reduces() -> None:
     c = case(LLAMA_70B, "trainer.sequence_parallel=false", tp_overlap=0.0)
-    got = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, NOTHING)
+    got = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, NOTHING, NOTHING)
     assert float(got.forward[0]) == pytest.approx(2 * 2 * 8192 * 8192 * 2 / LINK)
 
 
 def test_one_rank_needs_nothing() -> None:
     c = case(QWEN_7B)
-    got = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, NOTHING)
+    got = parallel.tensor_parallel(c, c.model.layers[0], TOKENS, NOTHING, NOTHING)
     assert float(got.forward[0]) == float(got.backward[0]) == 0.0
     assert float(parallel.expert_parallel(c, TOKENS)[0][0]) == 0.0
     assert float(parallel.stage_send(c, TOKENS)[0]) == 0.0

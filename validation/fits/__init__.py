@@ -21,9 +21,9 @@ def nemo_rl() -> dict[str, Any]:
     return _read("nemo_rl")
 
 
-def training() -> list[str]:
-    """Ids of torchtitan's and SimuMax's records, which the training priors were set with."""
-    return list(_read("training")["rows"])
+def training() -> dict[str, Any]:
+    """`rows`: ids; `values`; `models`: id -> model; `held_out`: "model" and "source" -> what was left out -> values."""
+    return _read("training")
 
 
 def weight_sync() -> list[str]:

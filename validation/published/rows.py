@@ -16,7 +16,7 @@ class Row:
     group      what is held out together: the model
     mode       what the trivial rival takes its constants over: placement and schedule, or the kind of run
     status     predicted | fitted | repeat (its recipe was fitted in another version) | skipped
-    without    predictions of fits that never saw the row's "model", "framework" or "gpu"; empty: not fitted
+    without    predictions of fits that never saw the row's "model", "framework" or "source"; empty: not fitted
     p10, p90   of the prediction; None where it has no interval
     floor      physics' bound in the row's own unit: no time is below it, no rate above
     work       what a constant MFU explains: model FLOPs over all GPUs' dense peak, in the row's unit

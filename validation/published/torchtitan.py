@@ -14,9 +14,11 @@ from validation.published import names
 from validation.published.records import Record, SkipError
 from validation.published.training import COMPILED, PRETRAINING, TrainingCase, even_stages, flash_attention_2, scenario
 
+PER_OPERATION = {"none": 1.0, "full": 0.5, "selective": -0.5}
+"""Half of what a full recompute repeats, but not its attention."""
 RECOMPUTE = {
-    "selective": {"none": 0.5, "full": 0.5},
-    "per-op selective": {"none": 0.5, "full": 0.5},
+    "selective": PER_OPERATION,
+    "per-op selective": PER_OPERATION,
     "full": {"full": 1.0},
 }
 SEQUENCE = 8192
@@ -37,6 +39,7 @@ def convert(record: Record) -> TrainingCase:
     local = int(c["local_batch"])
     samples = int(c.get("global_batch") or local * ranks)
     rate = float(m.get("tokens_per_s_per_gpu") or m["vanilla_tp_tokens_per_s"])
+    pieces = {"tp_pipelined_overlap": 1.0} if "asynctp" in how else {}
     compiled = "compile" in how or bool(c.get("compile"))
     base = names.model(c["model"])
     uneven = even_stages(base, pp)
@@ -58,6 +61,7 @@ def convert(record: Record) -> TrainingCase:
         measured=samples * length / (rate * gpus),
         recompute=RECOMPUTE[c.get("activation_checkpointing") or "full"],
         gpu={"watts": 500.0},
-        profile={**PRETRAINING, **(COMPILED if compiled else {}), **flash_attention_2("h100-sxm")},
+        profile={**PRETRAINING, **(COMPILED if compiled else {}), **pieces},
+        scale=flash_attention_2("h100-sxm"),
         note="without asynchronous TP" if "vanilla_tp_tokens_per_s" in m else PIPELINE if pp > 1 else "",
     )

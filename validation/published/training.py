@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from rlsim import catalog
-from rlsim.catalog.profiles import profile
 from rlsim.costs.kernels import kernels_for
+from rlsim.costs.offload import host_link
+from rlsim.costs.switch_ledger import HostLink
 from rlsim.costs.training import StepTime, TrainingCosts
+from rlsim.costs.training_memorybound import local_parameters
 from rlsim.model import forward_flops
 from rlsim.scenario import scenario_from_dict
 from rlsim.system import System, resolve
@@ -32,18 +34,18 @@ PRETRAINING = {"expert_imbalance": 1.0, "update_fixed_s": 0.03, "microbatch_host
 driver, no ratio, KL or entropy is computed over the logits. Each value is the low end of its prior."""
 FUSED_LOSS = {"logits_passes": 2.0}
 """A fused cross-entropy reads bf16 logits twice and writes their gradient once: 6 B instead of 4 B a pass."""
-OVERLAPPED = {"tp_overlap": 1.0, "dp_overlap": 1.0}
+OVERLAPPED = {"tp_overlap": 1.0, "tp_pipelined_overlap": 1.0, "dp_overlap": 1.0}
 """Pre-training presets of Megatron hide TP traffic behind GEMMs (user buffers) and DP traffic behind the backward."""
 COMPILED = {"elementwise_eager": 1.3}
 """torch.compile fuses element-wise work as Megatron's hand-written kernels do."""
 
 
-FA2_SHARE = 0.65
-"""FlashAttention 2 over 3 on H100 (FlashAttention-3 paper: 1.5 to 2 times)."""
+FA2_SHARE = 0.57
+"""FlashAttention 2 over 3 on H100 (FlashAttention-3 paper: 1.5 to 2 times faster)."""
 
 
 def flash_attention_2(gpu: str) -> dict[str, float]:
-    """Attention's efficiencies with FlashAttention 2, which runs on Ampere's matrix instructions.
+    """Factors of attention's efficiencies with FlashAttention 2, which runs on Ampere's matrix instructions.
 
     On Ampere that is all there is, on Hopper two thirds of FlashAttention 3; on Blackwell those instructions have
     Hopper's rate at best, a smaller share of a larger peak.
@@ -52,9 +54,7 @@ def flash_attention_2(gpu: str) -> dict[str, float]:
     if "fp8" not in peaks:
         return {}
     share = FA2_SHARE * min(1.0, catalog.gpu("h100-sxm").peak_flops["bf16"] / peaks["bf16"])
-    prior = profile("generic")
-    keys = ("attention_forward_efficiency", "attention_backward_efficiency")
-    return {key: prior.value(key) * share for key in keys}
+    return dict.fromkeys(("attention_forward_efficiency", "attention_backward_efficiency"), share)
 
 
 def even_stages(model: str, pp: int) -> list[int] | None:
@@ -76,6 +76,8 @@ class TrainingCase:
     recompute        how much of each recompute setting the stack's own policy is; weights add up to 1
     gpu              datasheet figures of the run's GPU that differ from the catalog's and have no key in a scenario
     profile          what is known of the stack, over the generic profile
+    scale            factors of profile values: what the stack does in place of what they stand for
+    swapped          bytes per trained parameter that wait on the host and come in for the optimizer step alone
     hidden           parts that the stack hides behind compute, as its source says
     """
 
@@ -86,6 +88,8 @@ class TrainingCase:
     recompute: Mapping[str, float]
     gpu: Mapping[str, float] = field(default_factory=dict)
     profile: Mapping[str, float] = field(default_factory=dict)
+    scale: Mapping[str, float] = field(default_factory=dict)
+    swapped: float = 0.0
     note: str = ""
     quantity: str = "update_s"
     hidden: tuple[str, ...] = ()
@@ -116,11 +120,12 @@ def scenario(
 
 
 def system(case: TrainingCase, recompute: str, values: Mapping[str, float] | None = None) -> System:
-    """The case resolved; `values` are profile parameters over all others (for fitting)."""
+    """The case resolved; `values` are profile parameters in place of the shipped ones (for fitting)."""
     content = dict(case.scenario)
     content["trainer"] = {**content["trainer"], "recompute": recompute}
     resolved = resolve(scenario_from_dict(content))
-    known = resolved.profile.with_values(**{**case.profile, **(values or {})})
+    known = resolved.profile.with_values(**{**(values or {}), **case.profile})
+    known = known.with_values(**{name: factor * known.value(name) for name, factor in case.scale.items()})
     pool = resolved.trainer_pool
     if case.gpu:
         pool = replace(pool, gpu=replace(pool.gpu, **case.gpu))
@@ -151,7 +156,16 @@ def update(case: TrainingCase, recompute: str, values: Mapping[str, float] | Non
     """One update with one recompute setting."""
     resolved = system(case, recompute, values)
     costs = TrainingCosts(resolved, kernels_for(resolved.trainer_pool.gpu))
-    return costs.update(np.full(case.samples, case.length, dtype=np.int64))
+    step = costs.update(np.full(case.samples, case.length, dtype=np.int64))
+    if not case.swapped:
+        return step
+    size = case.swapped * max(local_parameters(costs.case, stage) for stage in range(resolved.trainer.pp))
+    return replace(step, parts={**step.parts, "swap": swap_seconds(host_link(resolved), size)})
+
+
+def swap_seconds(link: HostLink, size: float) -> float:
+    """Optimizer states in from pinned memory, and out by a pageable copy into memory that is then page-locked."""
+    return size * (1 / link.copy_rate(True) + 1 / link.copy_rate(False) + 1 / link.pinned_alloc)
 
 
 @cache
