@@ -98,6 +98,16 @@ class Packed:
     slots: Sequence[int] = ()
 
 
+@dataclass(frozen=True)
+class Batch:
+    """One iteration of an engine: positions and slots of the running sequences, and prompts beside them."""
+
+    at: Sequence[int]
+    slots: Sequence[int]
+    cache: Cache
+    prompts: Packed | None = None
+
+
 class RMSNorm(nn.Module):
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -124,7 +134,19 @@ class Attention(nn.Module):
         return rotate(q, turn), rotate(k, turn), self.v_proj(x).view(n, -1, d)
 
     def forward(self, x: Tensor, turn: tuple[Tensor, Tensor], packed: Packed) -> Tensor:
+        return self.o_proj(self._whole(*self._qkv(x, turn), packed))
+
+    def decode(self, x: Tensor, turn: tuple[Tensor, Tensor], batch: Batch) -> Tensor:
+        """x: [tokens, hidden], the running sequences' tokens first, then those of the prompts."""
         q, k, v = self._qkv(x, turn)
+        b = len(batch.slots)
+        found = [self._newest(q[:b], k[:b], v[:b], batch)] if b else []
+        if batch.prompts is not None:
+            found.append(self._whole(q[b:], k[b:], v[b:], batch.prompts))
+        return self.o_proj(torch.cat(found))
+
+    def _whole(self, q: Tensor, k: Tensor, v: Tensor, packed: Packed) -> Tensor:
+        """Causal attention of packed sequences among themselves, [tokens, heads · head_dim]."""
         found, at = [], 0
         for i, n in enumerate(packed.lengths):
             part = [t[at : at + n].transpose(0, 1).unsqueeze(0) for t in (q, k, v)]  # [1, heads, n, head_dim]
@@ -134,24 +156,20 @@ class Attention(nn.Module):
             out = functional.scaled_dot_product_attention(*part, is_causal=True, enable_gqa=True)
             found.append(out[0].transpose(0, 1).reshape(n, -1))
             at += n
-        return self.o_proj(torch.cat(found))
+        return torch.cat(found)
 
-    def decode(
-        self, x: Tensor, turn: tuple[Tensor, Tensor], at: Sequence[int], slots: Sequence[int], cache: Cache
-    ) -> Tensor:
-        """x: [batch, hidden]; at: position of each token, whose context is the at + 1 first entries of its slot."""
-        q, k, v = self._qkv(x, turn)
+    def _newest(self, q: Tensor, k: Tensor, v: Tensor, batch: Batch) -> Tensor:
+        """Attention of each running sequence's newest token to its own context, [batch, heads · head_dim]."""
         groups = self.c.heads // self.c.kv_heads
-        scale = self.c.head_dim**-0.5
-        q = q.view(len(x), self.c.kv_heads, groups, self.c.head_dim) * scale
-        keys, values = cache.keys[self.layer], cache.values[self.layer]
+        q = q.view(len(q), self.c.kv_heads, groups, self.c.head_dim) * self.c.head_dim**-0.5
+        keys, values = batch.cache.keys[self.layer], batch.cache.values[self.layer]
         found = torch.empty_like(q)
         # one sequence after another: the work is that of its own context, whatever the others have
-        for i, (slot, n) in enumerate(zip(slots, at, strict=True)):
+        for i, (slot, n) in enumerate(zip(batch.slots, batch.at, strict=True)):
             keys[slot, :, n], values[slot, :, n] = k[i], v[i]
             score = torch.bmm(q[i], keys[slot, :, : n + 1].transpose(1, 2)).softmax(-1)
             torch.bmm(score, values[slot, :, : n + 1], out=found[i])
-        return self.o_proj(found.view(len(x), -1))
+        return found.view(len(q), -1)
 
 
 class MLP(nn.Module):
@@ -177,10 +195,8 @@ class Layer(nn.Module):
         x = x + self.self_attn(self.input_layernorm(x), turn, packed)
         return x + self.mlp(self.post_attention_layernorm(x))
 
-    def decode(
-        self, x: Tensor, turn: tuple[Tensor, Tensor], at: Sequence[int], slots: Sequence[int], cache: Cache
-    ) -> Tensor:
-        x = x + self.self_attn.decode(self.input_layernorm(x), turn, at, slots, cache)
+    def decode(self, x: Tensor, turn: tuple[Tensor, Tensor], batch: Batch) -> Tensor:
+        x = x + self.self_attn.decode(self.input_layernorm(x), turn, batch)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
@@ -221,16 +237,31 @@ class Transformer(nn.Module):
         return self.lm_head(self.model.norm(x))
 
     @torch.no_grad()
-    def decode(self, tokens: Tensor, at: Sequence[int], slots: Sequence[int], cache: Cache) -> Tensor:
-        """Logits [batch, vocab] after one more token for each running sequence.
+    def decode(
+        self,
+        tokens: Tensor,
+        at: Sequence[int],
+        slots: Sequence[int],
+        cache: Cache,
+        prompts: Packed | None = None,
+    ) -> Tensor:
+        """Logits [batch + prompts, vocab] after one more token for each running sequence, and after each prompt.
 
-        tokens  int64[batch]: the newest token of each, not yet in the cache
-        at      its position; slots: where each sequence lives
+        tokens   int64[batch + prompt tokens]: the newest token of each, not yet in the cache; then the prompts'
+        at       its position; slots: where each sequence lives
+        prompts  sequences that are prefilled in the same pass
         """
-        turn = angles(torch.tensor(at), self.config)
+        places = [torch.tensor(at, dtype=torch.int64)]
+        if prompts is not None:
+            places += [torch.arange(n) for n in prompts.lengths]
+        turn = angles(torch.cat(places), self.config)
+        batch = Batch(at, slots, cache, prompts)
         x = self.model.embed_tokens(tokens)
         for layer in self.model.layers:
-            x = layer.decode(x, turn, at, slots, cache)
+            x = layer.decode(x, turn, batch)
+        if prompts is not None:
+            ends = len(slots) + torch.tensor(prompts.lengths).cumsum(0) - 1
+            x = torch.cat([x[: len(slots)], x[ends]])
         return self.lm_head(self.model.norm(x))
 
 

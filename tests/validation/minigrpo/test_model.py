@@ -34,3 +34,15 @@ def test_recompute_changes_no_gradient() -> None:
         model(tokens, Packed([6, 4])).square().mean().backward()
     for p, q in zip(kept.parameters(), again.parameters(), strict=True):
         torch.testing.assert_close(p.grad, q.grad)
+
+
+def test_prompts_beside_running_sequences() -> None:
+    torch.manual_seed(0)
+    model = Transformer(SMALL)
+    a, b = torch.randint(0, 64, (6,)), torch.randint(0, 64, (9,))
+    with torch.no_grad():
+        alone = model(torch.cat([a, b]), Packed([6, 9]))
+        cache = Cache(SMALL, slots=2, max_tokens=16)
+        model(a[:5], Packed([5], cache, [1]))
+        both = model.decode(torch.cat([a[5:], b]), [5], [1], cache, Packed([9], cache, [0]))
+    torch.testing.assert_close(both, alone[[5, 14]], atol=1e-5, rtol=1e-4)
