@@ -15,7 +15,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--share", type=float, default=0.4, help="of a core to each of the four devices; 0: no limit")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--lr", type=float, default=3e-3)
+    parser.add_argument("--lr", type=float, default=4e-3)
     run(parser.parse_args())
 
 

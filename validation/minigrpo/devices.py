@@ -1,4 +1,4 @@
-"""Equal "devices" on few cores: a CPU cgroup with a quota for each (v1 or v2), or a pinned core where there are none."""
+"""Equal "devices" on few cores: a CPU cgroup with a quota for each (v1 or v2), or pinned cores where there are none."""
 
 from __future__ import annotations
 

@@ -56,6 +56,11 @@ class Group:
     def complete(self) -> bool:
         return len(self.samples) == self.size
 
+    def in_order(self) -> Group:
+        """The samples by number: which finished first makes no difference to the training."""
+        order = np.argsort([sample.id for sample in self.samples])
+        return Group(self.size, [self.samples[i] for i in order], [self.rewards[i] for i in order])
+
 
 class Driver:
     """State of a run. Groups are numbered in the order of their submission."""
@@ -68,7 +73,7 @@ class Driver:
         self.history: list[Step] = []
         self._load = [0] * setting.engines
         self._batches: list[list[Request]] = []  # groups drawn, not yet submitted
-        self._drawn = self._submitted = self._trained = 0
+        self._drawn = self._submitted = self._dropped = 0
         self._phases = dict.fromkeys(STAGES, 0.0)
         self._begun = self._marked = time.perf_counter()
         world.finished = self._finished
@@ -137,7 +142,7 @@ class Driver:
 
     def train(self, numbers: Sequence[int]) -> None:
         """Advantages, log-probs, mini-batches; co-located with the trainer's states coming back before."""
-        groups = [self.groups.pop(number) for number in numbers]
+        groups = [self.groups.pop(number).in_order() for number in numbers]
         rewards = torch.tensor([g.rewards for g in groups])
         advantages = group_advantages(rewards)
         rows = [
@@ -222,17 +227,35 @@ class Driver:
         self.world.pump(lambda: self._complete(numbers))
 
     def _asynchronous(self, steps: int) -> None:
-        """AReaL's bound: all that was ever submitted ≤ (η + version + 1)·B; groups are taken in their order."""
+        """AReaL's bound: accepted and running ≤ (η + version + 1)·B; of what is ready the oldest groups are taken.
+
+        Groups that others overtook until they were more than η versions late are dropped.
+        """
         size, ahead = self.rules.prompts, int(self.rules.max_staleness * self.rules.prompts)
         self.sync()
         for step in range(steps):
             if step:
                 self.sync()
-            self.submit(self.version * size + ahead - self._submitted)
+            self._admit(ahead)
             with self.stage("wait_rollout"):
-                self.world.pump(lambda: len(self._ready()) >= size)
+                while (ready := len(self._ready())) < size:
+                    self._admit(ahead)
+                    before = ready, self._dropped
+                    self.world.pump(lambda old=before: (len(self._ready()), self._dropped) != old)  # type: ignore[misc]
             self.train(self._ready()[:size])
         self.world.pump(lambda: self._complete(list(self.groups)))
 
+    def _admit(self, ahead: int) -> None:
+        room = (self.version * self.rules.prompts + ahead) - (self._submitted - self._dropped)
+        if room > 0:
+            self.submit(room)
+
     def _ready(self) -> list[int]:
-        return sorted(number for number, group in self.groups.items() if group.complete)
+        """Complete groups that are young enough; the others are given up."""
+        complete = sorted(number for number, group in self.groups.items() if group.complete)
+        oldest = self.version - 1 - self.rules.max_staleness
+        late = [n for n in complete if min(s.versions[0] for s in self.groups[n].samples) < oldest]
+        for number in late:
+            del self.groups[number]
+        self._dropped += len(late)
+        return [number for number in complete if number in self.groups]

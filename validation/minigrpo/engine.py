@@ -18,7 +18,7 @@ from validation.minigrpo.task import END, Request, Sample
 
 
 @dataclass
-class Sequence_:
+class UnderWay:
     """A sample under way: what it has so far, and the random numbers of its whole length, [length, vocab]."""
 
     request: Request
@@ -40,8 +40,8 @@ class Engine:
         self.config, self.slots, self.max_tokens = config, slots, max_tokens
         self.model = Transformer(config).requires_grad_(False)
         self.version = 0
-        self.waiting: deque[Sequence_] = deque()
-        self.running: list[Sequence_] = []
+        self.waiting: deque[UnderWay] = deque()
+        self.running: list[UnderWay] = []
         self.wake()
 
     def wake(self) -> None:
@@ -62,7 +62,7 @@ class Engine:
         for request in requests:
             stream = torch.Generator().manual_seed(request.seed)
             noise = torch.empty(request.length, self.config.vocab).exponential_(generator=stream).log()
-            self.waiting.append(Sequence_(request, noise, -1))
+            self.waiting.append(UnderWay(request, noise, -1))
 
     def load(self, weights: Mapping[str, Tensor], version: int) -> None:
         """New weights by Hugging Face names, in whatever dtype they travelled; computing is in fp32."""
@@ -94,7 +94,7 @@ class Engine:
         self._sample(logits)
         return self._finished()
 
-    def _admit(self) -> list[Sequence_]:
+    def _admit(self) -> list[UnderWay]:
         admitted = []
         while self.waiting and self._free:
             one = self.waiting.popleft()
@@ -124,7 +124,7 @@ class Engine:
             self._free += [one.slot for one in done]
         return [self._sampled(one) for one in done]
 
-    def _sampled(self, one: Sequence_) -> Sample:
+    def _sampled(self, one: UnderWay) -> Sample:
         logprobs = np.array(one.logprobs, np.float32)
         return Sample(one.request.id, one.request.prompt, tuple(one.response), logprobs, (one.began, self.version))
 

@@ -80,9 +80,7 @@ class Setting:
     def member(self) -> Member:
         """What every process is told; rank, device and store are filled in when it is started."""
         slots = int(self.system.rollout[0].entry.max_num_seqs)
-        return Member(
-            0, None, "", self.plan, self.config, self.strategy, slots, self.max_tokens, self.lr, self.seed
-        )
+        return Member(0, None, "", self.plan, self.config, self.strategy, slots, self.max_tokens, self.lr, self.seed)
 
     def requests(self, batch: int) -> list[list[Request]]:
         """Groups of batch number `batch`: the lengths that the simulation draws for it."""
@@ -92,13 +90,14 @@ class Setting:
         for g in range(groups):
             number = batch * groups + g
             text = prompt(number, int(drawn.prompt_tokens[g]), self.config.vocab, self.seed)
-            ids = range(number * size, (number + 1) * size)
-            lengths = drawn.response_tokens[g].tolist()
-            found.append([Request(i, text, max(2, n), self.seed * 1_000_003 + i) for i, n in zip(ids, lengths, strict=True)])
+            first, lengths = number * size, drawn.response_tokens[g].tolist()
+            found.append(
+                [Request(first + i, text, max(2, n), self.seed * 1_000_003 + first + i) for i, n in enumerate(lengths)]
+            )
         return found
 
 
-def setting(placement: str, seed: int = 0, lr: float = 3e-3, file: Path = SCENARIO) -> Setting:
+def setting(placement: str, seed: int = 0, lr: float = 4e-3, file: Path = SCENARIO) -> Setting:
     """A variant of the scenario file by its name."""
     variants = {scenario.variant: scenario for scenario in load_scenario(file).variants}
     return Setting(variants[placement], config_of(file.with_name("config.json")), lr, seed)

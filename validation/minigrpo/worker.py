@@ -52,9 +52,7 @@ def main(member: Member, conn: Connection) -> None:
     """Entry of the process."""
     try:
         torch.set_num_threads(1)
-        dist.init_process_group(
-            "gloo", init_method=f"file://{member.store}", rank=member.rank, world_size=member.world
-        )
+        dist.init_process_group("gloo", init_method=f"file://{member.store}", rank=member.rank, world_size=member.world)
         trainers = dist.new_group(list(range(member.plan.trainer.gpus)))
         rank: TrainerRank | EngineRank
         if member.rank < member.plan.trainer.gpus:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -90,10 +90,8 @@ def world(setting: Setting, share: float | None = None) -> Iterator[World]:
             yield found
         finally:
             for conn in pipes:
-                try:
+                with suppress(OSError):
                     conn.send(("stop", None))
-                except OSError:
-                    pass
             for process in processes:
                 process.join(10)
                 if process.is_alive():
