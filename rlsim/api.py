@@ -202,14 +202,14 @@ def header(report: Check) -> str:
     scenario, system = report.scenario, report.system
     work = scenario.workload
     return (
-        f"{scenario.name}: {system.model.name} on {_hardware(system)}, "
+        f"{scenario.name}: {system.model.name} on {hardware(system)}, "
         f"{work.prompts} prompts x {work.group_size} responses a step\n"
         f"profile: {system.profile.name}"
     )
 
 
-def _hardware(system: System) -> str:
-    """ "64 x h100-sxm", or by pool: "train 32 x h100-sxm + roll 64 x h20"."""
+def hardware(system: System) -> str:
+    """The GPUs in a few words: "64 x h100-sxm", or by pool: "train 32 x h100-sxm + roll 64 x h20"."""
     cluster = system.scenario.cluster
     if not cluster.pools:
         return f"{cluster.gpus:,} x {system.trainer_pool.gpu.name}"

@@ -61,13 +61,14 @@ def sheet(
 ) -> None:
     """All answers, to print."""
     from rlsim import interview
-    from rlsim.views import files
+    from rlsim.views import files, progress
     from rlsim.views import interview as view
 
     _known(topic, lang)
     if out is not None and out.suffix not in (".md", ".html"):
         raise UserError(f"no sheet in {out.suffix or 'a file without ending'}", key="--out", fix="a .md or .html file")
-    answers = interview.sheet(lang=lang, scenario=scenario, topic=topic)
+    with progress.counted("answers", sum(topic in (None, q.topic) for q in interview.questions())) as done:
+        answers = interview.sheet(lang=lang, scenario=scenario, topic=topic, done=lambda: done(1))
     if out is None:
         typer.echo(view.markdown(answers))
     else:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,10 @@ from rlsim.errors import UserError
 from rlsim.interview.bank import LANGUAGES, Question, Text, find, questions
 from rlsim.interview.facts import FACTS
 from rlsim.interview.figure import Facts, Figure, Pick
-from rlsim.interview.lab import Lab, Unanswerable, lab_of, shipped
+from rlsim.interview.lab import Lab, Unanswerable, lab_of, players, shipped
 
+WAITING = 8
+"""Questions of a sheet that are worked on at the same time."""
 PLACE = re.compile(r"\{([a-z0-9_]+)\}")
 NOTE = Text(
     "Your system cannot answer this ({reason}); this is the answer for the shipped scenario.",
@@ -59,32 +63,31 @@ class Answer:
             "derivation": list(self.derivation),
             "changes": list(self.changes),
             "commands": list(self.commands),
-            "figures": {name: {"value": f.value, "unit": f.unit, "text": str(f)} for name, f in self.figures.items()},
+            "figures": {
+                name: {"value": f.value, "unit": f.unit, "text": f.text(self.lang)} for name, f in self.figures.items()
+            },
         }
 
 
 def ask(
-    question: str | Question, *, lang: str = "en", scenario: str | Path | None = None, steps: int | None = None
+    question: str | Question,
+    *,
+    lang: str = "en",
+    scenario: str | Path | None = None,
+    steps: int | None = None,
+    jobs: int | None = None,
 ) -> Answer:
     """Answer one question, on the shipped scenario or on the user's own.
 
-    `steps`: measured steps of every simulation (default: the file's). Raises `UserError` for an unknown question or
-    language and for a wrong scenario file.
+    steps  measured steps of every simulation (default: the file's)
+    jobs   processes that simulate (default: one for every core)
+
+    Raises `UserError` for an unknown question or language and for a wrong scenario file.
     """
-    if lang not in LANGUAGES:
-        raise UserError(f"no language {lang!r}", key="--lang", fix=" or ".join(LANGUAGES))
     asked = find(question) if isinstance(question, str) else question
-    reason = ""
-    if scenario is not None:
-        lab = lab_of(Path(scenario), steps)
-        try:
-            return _answer(asked, lang, lab, _facts(asked, lab), "")
-        except Unanswerable as error:
-            reason = NOTE.of(lang).format(reason=error)
-        except UserError as error:  # the file is right, but not with what the question changes in it
-            reason = NOTE.of(lang).format(reason=error.message)
-    lab = lab_of(shipped(asked.system), steps)
-    return _answer(asked, lang, lab, _facts(asked, lab), reason)
+    _known(lang)
+    with players(jobs or os.cpu_count() or 1) as where:
+        return _asked(asked, lang, scenario, steps, where)
 
 
 def sheet(
@@ -93,20 +96,54 @@ def sheet(
     scenario: str | Path | None = None,
     topic: str | None = None,
     steps: int | None = None,
+    jobs: int | None = None,
     done: Callable[[], None] | None = None,
 ) -> tuple[Answer, ...]:
-    """All answers (of a topic), in the bank's order; `done` is called after each."""
-    answers = []
-    for question in questions():
-        if topic in (None, question.topic):
-            answers.append(ask(question, lang=lang, scenario=scenario, steps=steps))
-            if done is not None:
-                done()
-    return tuple(answers)
+    """All answers (of a topic), in the bank's order; `done` is called after each. `steps` and `jobs` as in `ask`.
+
+    A simulation that several questions need is played once.
+    """
+    _known(lang)
+
+    def one(question: Question) -> Answer:
+        answer = _asked(question, lang, scenario, steps, where)
+        if done is not None:
+            done()
+        return answer
+
+    asked = [question for question in questions() if topic in (None, question.topic)]
+    with players(jobs or os.cpu_count() or 1) as where:
+        if where is None:
+            return tuple(map(one, asked))
+        with ThreadPoolExecutor(WAITING) as waiting:  # the threads only wait for the processes
+            return tuple(waiting.map(one, asked))
+
+
+def _known(lang: str) -> None:
+    if lang not in LANGUAGES:
+        raise UserError(f"no language {lang!r}", key="--lang", fix=" or ".join(LANGUAGES))
+
+
+def _asked(
+    asked: Question, lang: str, scenario: str | Path | None, steps: int | None, where: Executor | None
+) -> Answer:
+    reason = ""
+    if scenario is not None:
+        lab = lab_of(Path(scenario), steps).played_by(where)
+        try:
+            return _answer(asked, lang, lab, _facts(asked, lab), "")
+        except Unanswerable as error:
+            reason = NOTE.of(lang).format(reason=error.missing.of(lang))
+        except UserError as error:  # the file is right, but not with what the question changes in it
+            reason = NOTE.of(lang).format(reason=error.message)
+    lab = lab_of(shipped(asked.system), steps).played_by(where)
+    return _answer(asked, lang, lab, _facts(asked, lab), reason)
 
 
 def _facts(question: Question, lab: Lab) -> Facts:
-    return FACTS[question.id](lab)
+    if question.id not in lab.facts:
+        lab.facts[question.id] = FACTS[question.id](lab)
+    return lab.facts[question.id]
 
 
 def _answer(question: Question, lang: str, lab: Lab, facts: Facts, note: str) -> Answer:
@@ -125,10 +162,10 @@ def _answer(question: Question, lang: str, lab: Lab, facts: Facts, note: str) ->
         kind=question.kind,
         lang=lang,
         question=question.question.of(lang),
-        system=lab.title,
+        system=lab.title(lang),
         note=note,
         short=fill(question.short.of(lang)),
-        numbers=tuple((row.label.of(lang), fill(row.value)) for row in question.rows),
+        numbers=tuple((fill(row.label.of(lang)), fill(row.value.of(lang))) for row in question.rows),
         derivation=fill_all(question.derivation),
         changes=fill_all(question.changes),
         commands=tuple(fill(command) for command in question.show),
@@ -143,6 +180,6 @@ def _fill(text: str, facts: Facts, question: Question, lang: str) -> str:
         fact = facts[match[1]]
         if isinstance(fact, Pick):
             return _fill(question.phrases[match[1]][fact.key].of(lang), facts, question, lang)
-        return str(fact)
+        return fact.text(lang)
 
     return PLACE.sub(one, text).strip()

@@ -1,4 +1,4 @@
-"""A figure of an answer: a value that somebody computed, and how it is written. The same text in every language."""
+"""A figure of an answer: a value that somebody computed, and how it is written in each language."""
 
 from __future__ import annotations
 
@@ -15,12 +15,17 @@ NOISE = 0.03
 
 @dataclass(frozen=True)
 class Figure:
-    """A computed value, SI inside. `unit` is a key of `WRITERS`."""
+    """A computed value, SI inside. `unit` is a key of `WRITERS` (the same in every language) or of `CHANGES`."""
 
     value: float | str
     unit: str
 
     def __str__(self) -> str:
+        return self.text("en")
+
+    def text(self, lang: str) -> str:
+        if self.unit in CHANGES:
+            return _change(float(self.value), CHANGES[self.unit][lang])
         return WRITERS[self.unit](self.value)
 
 
@@ -84,7 +89,30 @@ def word(value: str) -> Figure:
     return Figure(value, "word")
 
 
+def slower(new: float, old: float) -> Figure:
+    """A time against another: "12% longer", "8.0% shorter"."""
+    return Figure(new / old - 1, "longer")
+
+
+def more(new: float, old: float) -> Figure:
+    """An amount against another: "12% more", "8.0% less"."""
+    return Figure(new / old - 1, "more")
+
+
+CHANGES: Mapping[str, Mapping[str, tuple[str, str, str]]] = {
+    "longer": {"en": ("{} longer", "{} shorter", "the same"), "zh": ("增加 {}", "缩短 {}", "不变")},
+    "more": {"en": ("{} more", "{} less", "the same"), "zh": ("增加 {}", "减少 {}", "不变")},
+}
+"""Unit of a relative change -> language -> how up, down and level are written."""
+
 # Writers ----------
+
+
+def _change(value: float, words: tuple[str, str, str]) -> str:
+    up, down, level = words
+    if abs(value) < 0.0005:
+        return level
+    return (up if value > 0 else down).format(WRITERS["%"](abs(value)))
 
 
 def _digits(value: float) -> str:
@@ -127,5 +155,7 @@ WRITERS: Mapping[str, Callable[[Any], str]] = {
     "1": _digits,
     "$": lambda value: f"${_digits(value)}",
     "params": _billions,
+    "days": lambda value: f"{_digits(value)} d",
+    "h": lambda value: f"{_digits(value)} h",
     "word": str,
 }

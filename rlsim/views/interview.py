@@ -36,7 +36,8 @@ def one(answer: Answer) -> str:
     lines = [f"### {answer.question}", "", f"_{answer.system}_", ""]
     lines += [f"> {answer.note}", ""] if answer.note else []
     lines += [answer.short, "", f"**{heads['numbers']}**", ""]
-    lines += [f"- {label}: {value}" for label, value in answer.numbers]
+    colon = "：" if answer.lang == "zh" else ": "
+    lines += [f"- {label}{colon}{value}" for label, value in answer.numbers]
     lines += ["", f"**{heads['derivation']}**", "", *[f"- {text}" for text in answer.derivation]]
     lines += ["", f"**{heads['changes']}**", "", *[f"- {text}" for text in answer.changes]]
     lines += ["", f"**{heads['show']}**", "", *[f"    {command}" for command in answer.commands], ""]

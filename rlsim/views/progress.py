@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from rich.console import Console
@@ -39,9 +39,14 @@ def reported(first: str) -> Iterator[Callable[[str, int, int], None]]:
         yield lambda what, done, total: shown.update(task, description=what, completed=done, total=max(total, done))
 
 
-@contextmanager
-def simulations(total: int) -> Iterator[Callable[[int], None]]:
+def simulations(total: int) -> AbstractContextManager[Callable[[int], None]]:
     """A bar for so many simulations; the function that it gives is told how many more are done."""
-    with bar() as shown:
+    return counted("", total)
+
+
+@contextmanager
+def counted(unit: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar for so many of a unit, simulated; the function that it gives is told how many more are done."""
+    with bar(unit) as shown:
         task = shown.add_task("simulating", total=total)
         yield lambda more: shown.advance(task, more)

@@ -40,7 +40,7 @@ class Row:
     """A line of the numbers: what it is, and its figures."""
 
     label: Text
-    value: str
+    value: Text
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,13 @@ def _text(value: Mapping[str, str]) -> Text:
     return Text(str(value["en"]).strip(), str(value["zh"]).strip())
 
 
+def _either(value: str | Mapping[str, str]) -> Text:
+    """A text that is the same in both languages, but for the brackets that Chinese has, or one for each."""
+    if isinstance(value, str):
+        return Text(value, value.replace(" (", "（").replace(")", "）"))
+    return _text(value)
+
+
 def _question(entry: Mapping[str, Any], topic: str) -> Question:
     return Question(
         id=entry["id"],
@@ -99,7 +106,7 @@ def _question(entry: Mapping[str, Any], topic: str) -> Question:
         system=entry["system"],
         question=_text(entry["question"]),
         short=_text(entry["short"]),
-        rows=tuple(Row(_text(row), str(row["value"])) for row in entry["numbers"]),
+        rows=tuple(Row(_text(row), _either(row["value"])) for row in entry["numbers"]),
         derivation=tuple(_text(t) for t in entry["derivation"]),
         changes=tuple(_text(t) for t in entry["changes"]),
         show=tuple(entry["show"]),

@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rlsim.interview.facts import placement, step, sync
+from rlsim.interview.facts import asynchrony, engine, placement, rollout, scale, step, sync
 from rlsim.interview.figure import Facts
 from rlsim.interview.lab import Lab
 
-FACTS: Mapping[str, Callable[[Lab], Facts]] = {**step.FACTS, **placement.FACTS, **sync.FACTS}
+FACTS: Mapping[str, Callable[[Lab], Facts]] = {
+    **step.FACTS,
+    **placement.FACTS,
+    **rollout.FACTS,
+    **engine.FACTS,
+    **sync.FACTS,
+    **asynchrony.FACTS,
+    **scale.FACTS,
+}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from rlsim.interview.figure import NOISE, Facts, Pick, count, plain, ratio, seconds, share, size, word
-from rlsim.interview.lab import Lab
+from rlsim.interview.facts.compare import altered, those_that_run
+from rlsim.interview.figure import Facts, Figure, Pick, count, gib, more, plain, seconds, share, size, slower, word
+from rlsim.interview.lab import Lab, Unanswerable
 from rlsim.model import parameters
 
 SWITCH = ("offload", "onload")
@@ -82,46 +83,128 @@ def framework_map(lab: Lab) -> Facts:
     }
 
 
-def long_tail(lab: Lab) -> Facts:
+def slow_step(lab: Lab) -> Facts:
     case = lab.regime("colocated-sync")
-    run = lab.run(case)
-    over = case & ("remedies.over_sampling.ratio=1.25", "remedies.over_sampling.unfinished=keep")
-    stepping = lab.regime("one-step-off")
-    kept, overlapped = lab.run(over), lab.run(stepping)
-    surface = run.costs.engines[0][0]
-    mean = run["response_tokens.trained"]
-    many = surface.max_num_seqs
-    one, full = surface.row(1, mean), surface.row(many, mean)
+    mean = lab.run(case)["response_tokens.trained"]
+    nic = lab.system(case).trainer_pool.nic
+    equal, faster = f"workload.response_tokens={mean:.0f}", f"cluster.nic={2 * nic / 1e9:g} GB/s"
+    runs, found = altered(lab, case, equal=(equal,), nic=(faster,), larger=("rollout.max_num_seqs=512",))
+    base = runs["base"]
+    phase = base.summary["phases_s"]
+    order = sorted(phase, key=lambda name: -phase[name])
+    first, second = order[:2]
     return {
-        "step": seconds(run.step),
-        "rollout": seconds(run["phases_s.rollout"]),
-        "tail": seconds(run["tail.seconds"]),
-        "tail_share": share(run["tail.share"]),
-        "mean": count(mean),
-        "one": seconds(one),
-        "full": seconds(full),
-        "many": count(many),
-        "cheaper": ratio(full / one),
-        "throughput": ratio(many * one / full),
-        "kept": seconds(kept.step),
-        "kept_gain": ratio(run.step / kept.step),
-        "overlapped": seconds(overlapped.step),
-        "overlapped_gain": ratio(run.step / overlapped.step),
-        "overlap": Pick("gains" if overlapped.step < (1 - NOISE) * run.step else "loses"),
-        "command": word(lab.command(over)),
+        **found,
+        "first": Pick(first),
+        "second": Pick(second),
+        "first_s": seconds(phase[first]),
+        "first_share": share(phase[first] / base.step),
+        "second_s": seconds(phase[second]),
+        "second_share": share(phase[second] / base.step),
+        "tail": seconds(base["tail.seconds"]),
+        "tail_share": share(base["tail.share"]),
+        "busy": share(base["utilization.all"]),
+        "mfu": share(base["mfu_train"]),
+        "batch": plain(base["mean_running_batch"]),
+        "command": word(lab.command(case)),
+        "command_why": word(lab.command(case, "explain")),
     }
 
 
-def engine_asks(lab: Lab) -> Facts:
-    case = lab.regime("async")
-    run, shared = lab.run(case), lab.run(lab.regime("colocated-sync"))
+def bubble(lab: Lab) -> Facts:
+    case = lab.regime("colocated-sync")
+    stages = lab.system(case).trainer.pp
+    if stages == 1:
+        raise Unanswerable(f"{lab.file} has no pipeline stages", f"{lab.file} 没有流水线并行")
+    prompts = lab.scenario(case).workload.prompts
+    fewer = {"half": (f"workload.prompts={prompts // 2}",), "quarter": (f"workload.prompts={prompts // 4}",)}
+    runs, found = altered(lab, case, **fewer)
+    for name, run in runs.items():
+        update = lab.update(case & fewer.get(name, ()))
+        m = update.micro_batches
+        found[f"micro_{name}"] = count(m)
+        found[f"paper_{name}"] = share((stages - 1) / (m + stages - 1))
+        found[f"bubble_{name}"] = share(update.parts["bubble"] / update.seconds)
+        found[f"imbalance_{name}"] = share(update.parts["imbalance"] / update.seconds)
+        found[f"train_{name}"] = seconds(run["phases_s.train"])
     return {
-        "sync": seconds(run["weight_sync.seconds"]),
-        "reprefill": seconds(run["weight_sync.lost.reprefill_s"]),
-        "spans": plain(run["spans.mean"]),
-        "switch": seconds(sum(shared[f"phases_s.{name}"] for name in SWITCH)),
-        "logprob": seconds(shared["phases_s.logprob"]),
-        "kv": count(shared["kv_tokens_per_engine"]),
+        **found,
+        "stages": count(stages),
+        "dp": count(lab.system(case).trainer.dp),
+        "prompts": count(prompts),
+        "prompts_quarter": count(prompts // 4),
+        "command": word(lab.command(case & fewer["quarter"])),
+    }
+
+
+def critic(lab: Lab) -> Facts:
+    case = lab.regime("disaggregated-sync") & ("workload.algorithm=grpo",)
+    runs, found = altered(lab, case, ppo=("workload.algorithm=ppo",), reference=("workload.reference_model=false",))
+    base, ppo = runs["base"], runs["ppo"]
+    return {
+        **found,
+        "train": seconds(base["phases_s.train"]),
+        "train_ppo": seconds(ppo["phases_s.train"]),
+        "peak": gib(base["memory_gib.trainer_peak"]),
+        "peak_ppo": gib(ppo["memory_gib.trainer_peak"]),
+        "host": gib(base["memory_gib.host_peak"]),
+        "host_ppo": gib(ppo["memory_gib.host_peak"]),
+        "group": count(lab.scenario(case).workload.group_size),
+        "kl": seconds(base["phases_s.reference"]),
+        "command": word(lab.command(case & ("workload.algorithm=ppo",))),
+    }
+
+
+def packing(lab: Lab) -> Facts:
+    case = lab.regime("colocated-sync")
+    budget = lab.scenario(case).trainer.micro_batch_tokens or 16384
+    sets = {
+        "base": (),
+        "padded": ("trainer.packing=false",),
+        "unbalanced": ("trainer.balance=none",),
+        "small": (f"trainer.micro_batch_tokens={budget // 4}",),
+        "selective": ("trainer.recompute=selective",),
+    }
+    runs = those_that_run(lab, {name: case & keys for name, keys in sets.items()})
+    missing = sets.keys() - runs.keys()
+    if missing - {"selective", "small"}:
+        raise Unanswerable(f"{lab.file} does not run without packing", f"{lab.file} 关闭 packing 后无法运行")
+    base = runs["base"]
+    found: dict[str, Figure | Pick] = {}
+    for name in sets:
+        run = runs.get(name)
+        found[name] = seconds(run["phases_s.train"]) if run is not None else word("–")
+        found[f"{name}_change"] = slower(run["phases_s.train"], base["phases_s.train"]) if run else word("–")
+    return {
+        **found,
+        "budget": count(budget),
+        "budget_small": count(budget // 4),
+        "step": seconds(base.step),
+        "step_padded": seconds(runs["padded"].step),
+        "mean": count(base["response_tokens.trained"]),
+        "cap": count(lab.scenario(case).workload.response_tokens.max or 0),
+        "command": word(lab.command(case & ("trainer.packing=false",))),
+    }
+
+
+def utilisation(lab: Lab) -> Facts:
+    case, free = lab.regime("colocated-sync"), lab.regime("async")
+    runs = lab.runs({"base": case, "free": free})
+    base = runs["base"]
+    work = base["phases_s.train"] / base.step
+    return {
+        "mfu": share(base["mfu_train"]),
+        "train": seconds(base["phases_s.train"]),
+        "train_share": share(work),
+        "whole": share(base["mfu_train"] * work),
+        "busy": share(base["utilization.all"]),
+        "busy_free": share(runs["free"]["utilization.all"]),
+        "rate": plain(base["tokens_per_s_per_gpu"]),
+        "rate_free": plain(runs["free"]["tokens_per_s_per_gpu"]),
+        "step": seconds(base.step),
+        "step_free": seconds(runs["free"].step),
+        "batch": plain(base["mean_running_batch"]),
+        "more": more(runs["free"]["tokens_per_s_per_gpu"], base["tokens_per_s_per_gpu"]),
         "command": word(lab.command(case)),
     }
 
@@ -131,6 +214,9 @@ FACTS = {
     "single-controller": single_controller,
     "old-logprobs": old_logprobs,
     "framework-map": framework_map,
-    "long-tail": long_tail,
-    "engine-asks": engine_asks,
+    "slow-step": slow_step,
+    "pipeline-bubble": bubble,
+    "critic": critic,
+    "packing": packing,
+    "utilisation": utilisation,
 }
