@@ -45,7 +45,7 @@ def fit_tables(
     if system is not None:
         engines = sum(part.layout.engines for part in system.rollout)
         bucket = system.scenario.weight_sync.bucket
-        sync = from_fits.Receivers(engines, system.trainer_pool.nic, float(bucket or 0.0))
+        sync = from_fits.Receivers(system.trainer.gpus, engines, system.trainer_pool.nic, float(bucket or 0.0))
     profile = from_fits.profile_of(fits, out.stem, base, sync, gpu)
     if gpu is not None:
         factors = from_fits.kernel_factors(points, gpu)

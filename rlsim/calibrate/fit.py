@@ -33,6 +33,14 @@ PREFERRED = {
     "all_reduce": "two halves of a ring",
 }
 """Form that comes first for an operation."""
+PREFERRED_SYNC = {
+    "root-fanout": "a copy to each",
+    "p2p": "shares to each",
+    "chain": "pipelined buckets",
+    "replicate": "to one, then along its peers",
+    "broadcast": "tree",
+}
+"""Form that comes first for a way of moving weights (`rlsim.reshard.distributed`)."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,7 @@ class Fitted:
     group         values of the columns that are fitted apart
     coefficients  by term; correlations between terms' log errors
     fitted, held  errors on the points that were fitted, and on those held out (None: nothing was)
+    unseen        predicted over measured - 1 of each point that was held out
     ranges        least and most of the fitted points
     models        distinct model shapes among the points
     """
@@ -78,6 +87,7 @@ class Fitted:
     repetitions: int
     scatter: float
     models: int = 1
+    unseen: tuple[float, ...] = ()
 
     @property
     def name(self) -> str:
@@ -113,7 +123,8 @@ def fit_group(
             fix="a rule that leaves points to fit",
         )
     seconds = rows["seconds"].to_numpy(dtype=np.float64)
-    first = PREFERRED.get(str(group.get("op")), FORMS[benchmark][0].name)
+    first = FORMS[benchmark][0].name
+    first = PREFERRED.get(str(group.get("op")), PREFERRED_SYNC.get(str(group.get("strategy")), first))
     forms = sorted(FORMS[benchmark], key=lambda f: f.name != first)
     tried = [_solved(form, rows, seconds, held) for form in forms]
     least = min(solution.scatter for _, _, _, solution in tried)
@@ -136,6 +147,7 @@ def fit_group(
         repetitions=int(rows["repetitions"].sum()),
         scatter=solution.scatter,
         models=len(rows[[c for c in ("parameters", "layers", "hidden") if c in rows]].drop_duplicates()),
+        unseen=tuple(errors[held].tolist()),
     )
 
 

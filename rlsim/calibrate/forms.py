@@ -179,27 +179,46 @@ def _weight_sync() -> tuple[Form, ...]:
         size = column(f, "bucket", 0.0)
         return np.where(size > 0, np.ceil(_bytes(f) / np.maximum(size, 1.0)), 1.0)
 
+    def trainers(f: pd.DataFrame) -> Floats:
+        return column(f, "trainers")
+
     def form(name: str, traffic: Amount) -> Form:
         return Form(
             name,
             (
+                # first: of terms that the points cannot tell apart, the first is kept
+                Term("wire", "1/efficiency", lambda f: traffic(f) / nic(f)),
                 Term("fixed_s", "s", ones),
                 Term("receiver_s", "s/receiver", receivers),
                 Term("bucket_s", "s/bucket", lambda f: buckets(f) * receivers(f)),
-                Term("wire", "1/efficiency", lambda f: traffic(f) / nic(f)),
                 Term("byte_s", "s/B", _bytes),
             ),
         )
 
+    def bucket(f: pd.DataFrame) -> Floats:
+        return np.minimum(column(f, "bucket", 0.0), _bytes(f))
+
     def pipelined(f: pd.DataFrame) -> Floats:
-        size = column(f, "bucket", 0.0)
-        return _bytes(f) + (receivers(f) - 1) * np.minimum(size, _bytes(f))
+        return _bytes(f) + (receivers(f) - 1) * bucket(f)
+
+    def from_shares(f: pd.DataFrame) -> Floats:
+        """Every trainer's NIC sends its share to all; every receiver's NIC takes a whole copy."""
+        return _bytes(f) * np.maximum(1.0, receivers(f) / trainers(f))
+
+    def first_then_peers(f: pd.DataFrame) -> Floats:
+        return np.where(receivers(f) > 1, 2 * _bytes(f) + (receivers(f) - 2) * bucket(f), _bytes(f))
+
+    def tree(f: pd.DataFrame) -> Floats:
+        """Copies out of the root: one per level of a binomial tree over trainers and receivers."""
+        return _bytes(f) * np.ceil(np.log2(receivers(f) + trainers(f)))
 
     return (
         form("one copy to all", _bytes),
         form("a copy to each", lambda f: _bytes(f) * receivers(f)),
+        form("shares to each", from_shares),
         form("pipelined buckets", pipelined),
-        form("tree", lambda f: _bytes(f) * np.ceil(np.log2(receivers(f) + 1))),
+        form("to one, then along its peers", first_then_peers),
+        form("tree", tree),
         form("a share to each", lambda f: _bytes(f) / receivers(f)),
     )
 

@@ -31,8 +31,9 @@ RATES: tuple[tuple[str, Mapping[str, Any], str], ...] = (
 
 @dataclass(frozen=True)
 class Receivers:
-    """What a weight sync's terms are evaluated at: engines, bytes/s of a NIC, bytes of a bucket."""
+    """What a weight sync's terms are evaluated at: trainer ranks, engines, bytes/s of a NIC, bytes of a bucket."""
 
+    trainers: float
     engines: float
     nic: float
     bucket: float
@@ -192,7 +193,9 @@ def _sync(fit: Fitted, at: Receivers) -> dict[str, Parameter]:
 
     form = next(f for f in FORMS["weight_sync"] if f.name == fit.form)
     size = 1e6 * at.bucket if at.bucket else 1e9
-    row = pd.DataFrame([{"receivers": at.engines, "nic": at.nic, "bucket": at.bucket, "bytes": size}])
+    row = pd.DataFrame(
+        [{"trainers": at.trainers, "receivers": at.engines, "nic": at.nic, "bucket": at.bucket, "bytes": size}]
+    )
     fixed, per_byte = [0.0, 0.0], [0.0, 0.0]
     for term in form.terms:
         one = fit.coefficients.get(term.name)

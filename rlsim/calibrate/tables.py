@@ -12,7 +12,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NEEDED = ("benchmark", "seconds")
-BOOKKEEPING = ("repetition", "seconds", "started", "torch", "versions", "case", "file", "rank")
+BOOKKEEPING = (
+    "repetition",
+    "seconds",
+    "started",
+    "torch",
+    "versions",
+    "case",
+    "file",
+    "rank",
+    "busy",
+    "sent",
+    "received",
+)
 """Columns that do not tell what was measured."""
 ENDINGS = (".parquet", ".csv")
 

@@ -9,6 +9,7 @@ The root gathers the next bucket while one is under way.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -107,7 +108,7 @@ def _messages(world: World, held: State, bucket: int) -> Iterator[torch.Tensor]:
         return
     pending: list[torch.Tensor] = []
     size = 0
-    for tensor in _gathered(world, held):
+    for tensor in _gathered(world, held, bucket):
         left = as_bytes(tensor)
         while left.numel():
             part, left = left[: bucket - size], left[bucket - size :]
@@ -120,23 +121,22 @@ def _messages(world: World, held: State, bucket: int) -> Iterator[torch.Tensor]:
         yield torch.cat(pending)
 
 
-def _gathered(world: World, held: State) -> Iterator[torch.Tensor]:
+def _gathered(world: World, held: State, bucket: int) -> Iterator[torch.Tensor]:
     """Tensors of the checkpoint one after another, in full on rank 0, empty of content on the others.
 
-    Rank 0 asks for the next logical tensor before it uses this one.
+    Rank 0 asks for the next ones, a bucket at least, before it uses one: a large tensor behind small ones comes early.
     """
-    before: Gather | None = None
+    ahead: deque[Gather] = deque()
     for whole, side in sides(world.plan.model, world.plan.trainer):
-        gather = Gather(world, held, whole, side)
-        if before is not None:
-            yield from before.tensors()
-        before = gather
-    if before is not None:
-        yield from before.tensors()
+        ahead.append(Gather(world, held, whole, side))
+        while sum(gather.size for gather in ahead) - ahead[0].size >= bucket:
+            yield from ahead.popleft().tensors()
+    for gather in ahead:
+        yield from gather.tensors()
 
 
 class Gather:
-    """One logical tensor on its way to rank 0."""
+    """One logical tensor on its way to rank 0. size: bytes of it all."""
 
     def __init__(self, world: World, held: State, whole: Side, side: Side) -> None:
         p = side.pieces
@@ -144,6 +144,7 @@ class Gather:
             one.name: torch.zeros(one.shape, dtype=one.dtype, device=world.device)
             for one in _of_side(world, whole, side)
         }
+        self.size = sum(tensor.numel() * tensor.element_size() for tensor in self._tensors.values())
         self._boxes: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._kept: list[torch.Tensor] = []
         operations = []

@@ -65,6 +65,7 @@ def cluster(hosts: int, nic: float) -> Iterator[Cluster]:
     """
     if hosts < 2:
         raise UserError(f"{hosts} hosts", key="--hosts", fix="2 or more")
+    check_rate(nic)
     refuse()
     sweep()
     name = f"{PREFIX}-{os.getpid()}-{next(_numbers)}"
@@ -107,11 +108,16 @@ def sweep() -> None:
 
 def shape(built: Cluster, nic: float) -> None:
     """Gives every NIC this rate, in both directions: bytes/s, headers counted."""
-    if nic < 1e5:
-        raise UserError(f"a NIC of {nic:.3g} bytes/s", key="--nic", fix="0.1 MB/s or more")
+    check_rate(nic)
     for number, host in enumerate(built.hosts):
         _run("tc", "-n", host.namespace, *_tbf("eth0", nic))
         _run("tc", "-n", built.switch, *_tbf(f"port{number}", nic))
+
+
+def check_rate(nic: float) -> None:
+    """`UserError` for a NIC that is slower than one burst in a second."""
+    if nic < BURST:
+        raise UserError(f"a NIC of {nic:.3g} bytes/s", key="--nic", fix=f"{BURST / 1e6:.1f} MB/s or more")
 
 
 def _tbf(device: str, rate: float) -> list[str]:
