@@ -16,6 +16,7 @@ __all__ = [
     "load_scenario",
     "plan",
     "reshard_plan",
+    "sensitivity",
     "simulate",
     "sweep",
 ]
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rlsim.api import Result, check, compare, load_scenario, reshard_plan, simulate
     from rlsim.counterfactual.explain import explain
     from rlsim.length_fits import fit_lengths
+    from rlsim.plan.sensitivity import sensitivity
     from rlsim.plan.sweep import sweep
     from rlsim.runcost import run_cost as cost
 
@@ -42,6 +44,10 @@ def __getattr__(name: str) -> Any:
         from rlsim.counterfactual.explain import explain
 
         return explain
+    if name == "sensitivity":
+        from rlsim.plan.sensitivity import sensitivity
+
+        return sensitivity
     if name == "sweep":
         from rlsim.plan.sweep import sweep
 

@@ -15,6 +15,7 @@ from rlsim.commands.explain import explain
 from rlsim.commands.export import export
 from rlsim.commands.options import Emit, File, Files, Json, Set, Variant, place, print_json
 from rlsim.commands.plan import plan
+from rlsim.commands.sensitivity import sensitivity
 from rlsim.commands.sweep import sweep
 from rlsim.errors import UserError
 
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.add_typer(calibrate.app, name="calibrate")
 app.command()(plan)
 app.command()(sweep)
+app.command()(sensitivity)
 app.command()(explain)
 app.command()(cost)
 app.command()(export)

@@ -6,26 +6,22 @@ has the scenario's own seed.
 
 from __future__ import annotations
 
-import hashlib
 import io
-import re
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import rlsim
 from rlsim.catalog.profiles import profile_for
 from rlsim.plan import figures, store
-from rlsim.plan.case import Case, Outcome, Study, read_study
+from rlsim.plan.case import Case, Outcome, read_study
 from rlsim.plan.keys import attribute_of
+from rlsim.plan.manifest import manifest_of
+from rlsim.plan.runner import Runner
 from rlsim.plan.space import Point, Sampler, Space, space
-from rlsim.plan.workers import Progress, engine
-from rlsim.scenario.dump import to_dict
+from rlsim.plan.workers import Progress
 from rlsim.scenario.load import load_scenario
 from rlsim.scenario.quantity import DIMENSIONS, MistakeError, parse
-from rlsim.scenario.schema import Scenario
 from rlsim.views import files
 
 if TYPE_CHECKING:
@@ -138,24 +134,16 @@ def sweep(
     points, variants = where.points(), tuple(one.variant for one in loaded)
     cases = [Case(name, point) for point in points for name in variants]
     study = read_study(file, tuple(sets), steps, seed)
-    with ExitStack() as stack:
-        kept = None
-        if out is not None:
-            kept = stack.enter_context(store.opened(Path(out), _manifest(study, where, loaded)))
-        done = dict(kept.done) if kept is not None else {}
-        missing = [i for i in range(len(cases)) if i not in done]
-        if missing:
-            tell = stack.enter_context(progress(len(missing))) if progress is not None else None
-            workers = stack.enter_context(engine(study, min(jobs, len(missing)) if jobs else None, ray))
-            for finished in workers.run([cases[i] for i in missing]):
-                new = [(missing[i], outcome) for i, outcome in finished]
-                if kept is not None:
-                    kept.add(new)
-                done.update(new)
-                if tell is not None:
-                    tell(len(new))
+    asked = {
+        "over": {a.key: list(a.values) if a.range is None else vars(a.range) | {"dimension": None} for a in where.axes},
+        "sampler": [where.sampler, where.n, where.seed],
+    }
+    manifest = manifest_of(study, loaded, asked, [value for axis in where.axes for value in axis.values])
+    workers = min(jobs, len(cases)) if jobs else None
+    with Runner(study, jobs=workers, ray=ray, out=out, manifest=manifest, progress=progress) as runner:
+        done = runner.run(dict(enumerate(cases)))
         rows = tuple(Row(i // len(variants), case.settings, str(case.variant), done[i]) for i, case in enumerate(cases))
-        answer = Sweep(base.name, where, variants, rows, len(missing))
+        answer = Sweep(base.name, where, variants, rows, runner.simulated)
         if out is not None:
             answer.write(Path(out))
     return answer
@@ -166,32 +154,6 @@ def _texts(over: Sequence[str] | Mapping[str, Sequence[Any] | str]) -> list[str]
     if not isinstance(over, Mapping):
         return list(over)
     return [f"{key}={v if isinstance(v, str) else ','.join(str(one) for one in v)}" for key, v in over.items()]
-
-
-def _manifest(study: Study, where: Space, scenarios: Sequence[Scenario]) -> dict[str, Any]:
-    """What makes two sweeps the same: what every variant says, the points, and what files outside it hold."""
-    return {
-        "scenario": Path(study.file).name,
-        "variants": {one.variant: to_dict(one) for one in scenarios},
-        "over": {a.key: list(a.values) if a.range is None else vars(a.range) | {"dimension": None} for a in where.axes},
-        "sampler": [where.sampler, where.n, where.seed],
-        "steps": study.steps,
-        "seed": study.seed,
-        "files": _outside(study, where, scenarios),
-        "version": rlsim.__version__,
-    }
-
-
-def _outside(study: Study, where: Space, scenarios: Sequence[Scenario]) -> dict[str, str]:
-    """Digests of the traces, profiles and model configurations that scenarios or swept values name."""
-    named = [str(v) for one in scenarios for v in (one.costs.profile, one.model.base)]
-    named += [
-        str(spec.trace) for one in scenarios for spec in (one.workload.prompt_tokens, one.workload.response_tokens)
-    ]
-    named += [value for axis in where.axes for value in axis.values]
-    found = {name for name in named if re.search(r"\.\w+$", name)}
-    places = ((name, path) for name in sorted(found) for path in (Path(name), Path(study.folder, name)))
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in places if path.is_file()}
 
 
 def _numbers(key: str, texts: list[str]) -> list[Any]:

@@ -52,6 +52,18 @@ def _div(figure: go.Figure) -> str:
     return str(figure.to_html(full_html=False, include_plotlyjs=False, config={"displaylogo": False}))
 
 
+def page(title: str, figures: Sequence[go.Figure], shown: RenderableType) -> str:
+    """A page of figures, and under them the text that the command prints."""
+    head = escape(title)
+    divs = "\n".join(f'<div class="figure">{_div(figure)}</div>' for figure in figures)
+    return (
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{head}</title>'
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}pre{{white-space:pre-wrap}}'
+        f"</style><script>{get_plotlyjs()}</script></head><body><h1>{head}</h1>{divs}"
+        f"<pre>{escape(plain(shown))}</pre></body></html>"
+    )
+
+
 def plain(shown: RenderableType) -> str:
     """What the terminal shows, without colours."""
     console = Console(width=140, highlight=False, color_system=None)
