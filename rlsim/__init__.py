@@ -11,6 +11,7 @@ __all__ = [
     "check",
     "compare",
     "cost",
+    "crossover",
     "explain",
     "fit_lengths",
     "load_scenario",
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from rlsim.api import Result, check, compare, load_scenario, reshard_plan, simulate
     from rlsim.counterfactual.explain import explain
     from rlsim.length_fits import fit_lengths
+    from rlsim.plan.crossover.crossover import crossover
     from rlsim.plan.sensitivity import sensitivity
     from rlsim.plan.sweep import sweep
     from rlsim.runcost import run_cost as cost
@@ -40,6 +42,10 @@ def __getattr__(name: str) -> Any:
         from rlsim.runcost import run_cost
 
         return run_cost
+    if name == "crossover":
+        from rlsim.plan.crossover.crossover import crossover
+
+        return crossover
     if name == "explain":
         from rlsim.counterfactual.explain import explain
 

@@ -11,6 +11,7 @@ import typer
 
 from rlsim.commands import calibrate, checkout, interview
 from rlsim.commands.cost import cost
+from rlsim.commands.crossover import crossover
 from rlsim.commands.explain import explain
 from rlsim.commands.export import export
 from rlsim.commands.options import Emit, File, Files, Json, Set, Variant, place, print_json
@@ -34,6 +35,7 @@ app.add_typer(calibrate.app, name="calibrate")
 app.command()(plan)
 app.command()(sweep)
 app.command()(sensitivity)
+app.command()(crossover)
 app.command()(explain)
 app.command()(cost)
 app.command()(export)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from rlsim.catalog.profiles import Profile
 from rlsim.errors import UserError
@@ -58,3 +59,18 @@ def attribute_of(key: str) -> Attribute | None:
         del parts[2:3]
     plain = ".".join(parts)
     return next((a for a in attributes() if a.key == plain), None)
+
+
+def value_at(scenario: Scenario, key: str) -> Any:
+    """What a scenario has at a dotted key, SI; None where it has nothing."""
+    found: Any = scenario
+    for part in path_of(key):
+        if isinstance(found, tuple):
+            found = found[int(part) if part.isdigit() else 0]
+            if part.isdigit():
+                continue
+        if isinstance(found, Mapping):
+            found = found.get(part)
+        else:
+            found = getattr(found, "async_" if part == "async" else part, None)
+    return found

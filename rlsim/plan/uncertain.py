@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Literal
 
 from rlsim.api import Check, simulate
 from rlsim.catalog.profiles import Profile
@@ -13,11 +13,10 @@ from rlsim.distributions import DEFAULT_SIGMA
 from rlsim.errors import UserError
 from rlsim.inputs import Change
 from rlsim.memory import check_memory
-from rlsim.plan.keys import PROFILE, attribute_of, resolve_key
+from rlsim.plan.keys import PROFILE, attribute_of, resolve_key, value_at
 from rlsim.plan.space import Range, range_of
 from rlsim.scenario.quantity import DIMENSIONS
-from rlsim.scenario.schema import LengthSpec, Scenario
-from rlsim.scenario.source import path_of
+from rlsim.scenario.schema import LengthSpec
 from rlsim.workload import DEFAULT_CORRELATION
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
@@ -87,7 +86,11 @@ def _asked(text: str, report: Check, priced: bool) -> Input:
     if default is not None:
         return replace(default, range=reach, source="as asked")
     known = attribute_of(key)
-    value = _value(report.scenario, key, reach) if known is not None else f"{profile.value(short):.6g}"
+    if known is not None:
+        own = value_at(report.scenario, key)
+        value = reach.text(float(own)) if isinstance(own, int | float) else ""
+    else:
+        value = f"{profile.value(short):.6g}"
     unit = known.unit if known is not None else profile.parameters[short].unit
     label = known.label if known is not None else profile.parameters[short].description
     return Input(key, label, unit, "scenario" if known is not None else "profile", "as asked", value, reach)
@@ -157,21 +160,6 @@ def _scenario(key: str, value: float, low: float, high: float, source: str) -> I
     whole = "whole number" in known.type or known.unit == "tokens"
     reach = Range(low, high, low > 0 and high / low >= WIDE, whole, dimension)
     return Input(key, known.label, known.unit, "scenario", source, reach.text(value), reach)
-
-
-def _value(scenario: Scenario, key: str, reach: Range) -> str:
-    """What a scenario has at a key, as text; empty where it has nothing."""
-    found: Any = scenario
-    for part in path_of(key):
-        if isinstance(found, tuple):
-            found = found[int(part) if part.isdigit() else 0]
-            if part.isdigit():
-                continue
-        if isinstance(found, Mapping):
-            found = found.get(part)
-        else:
-            found = getattr(found, "async_" if part == "async" else part, None)
-    return reach.text(float(found)) if isinstance(found, int | float) else ""
 
 
 # --- profile ---------------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Where co-located and disaggregated trade places, over two inputs."""
