@@ -36,7 +36,7 @@ def report(answer: Crossover) -> RenderableType:
         Text(""),
         _maps(answer),
         Text(""),
-        Text(f"Faster, from low to high {name(y)}, and where it changes", style="bold"),
+        Text(f"Who is faster from low to high {name(y)}, and where that changes", style="bold"),
         _columns(answer),
         Text(""),
         *(Padding(Text(line), (0, 0, 0, 2), expand=False) for line in sentences(answer)),
@@ -85,12 +85,12 @@ def _columns(answer: Crossover) -> Table:
 
 
 def _runs(answer: Crossover, border: Border, i: int) -> str:
-    """`co-located up to 431, then disaggregated`."""
+    """`disaggregated < 431 < co-located`: who is faster, and the y at which that changes."""
     found = [(side, [j for j, _ in rows]) for side, rows in groupby(enumerate(column(border, i)), lambda row: row[1])]
     told = [_side(border, found[0][0])]
     for (_, before), (side, _) in pairwise(found):
-        told.append(f"up to {value(answer.y, edge(answer, border, i, before[-1]))}, then {_side(border, side)}")
-    return " ".join(told)
+        told.append(f"{value(answer.y, edge(answer, border, i, before[-1]))} < {_side(border, side)}")
+    return " < ".join(told)
 
 
 def column(border: Border, i: int) -> list[str]:

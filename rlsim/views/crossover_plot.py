@@ -40,10 +40,10 @@ def draw(answer: Crossover) -> go.Figure:
                 name=text,
                 marker={"symbol": "square", "size": 14, "color": TINTS[side]},
             )
-    for axis, update in ((answer.x, drawn.update_xaxes), (answer.y, drawn.update_yaxes)):
-        update(showgrid=False, zeroline=False)
+    for axis, update, most in ((answer.x, drawn.update_xaxes, 6), (answer.y, drawn.update_yaxes, 9)):
+        update(showgrid=False, zeroline=False, tickangle=0)
         if min(axis.values) > 0:
-            shown = _ticks(axis.values)
+            shown = _ticks(axis.values, most)
             update(type="log", tickvals=shown, ticktext=[words.value(axis, one) for one in shown])
     drawn.update_xaxes(title_text=words.name(answer.x) if answer.x.unit != "GPUs" else "GPUs (total)")
     drawn.update_yaxes(title_text=words.name(answer.y), col=1)
@@ -53,9 +53,9 @@ def draw(answer: Crossover) -> go.Figure:
     return styled
 
 
-def _ticks(values: Sequence[float]) -> list[float]:
-    """At most eight of the values, the ends among them."""
-    count = min(8, len(values))
+def _ticks(values: Sequence[float], most: int) -> list[float]:
+    """At most so many of the values, the ends among them."""
+    count = min(most, len(values))
     return [values[round(n * (len(values) - 1) / max(1, count - 1))] for n in range(count)]
 
 
